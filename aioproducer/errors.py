@@ -74,6 +74,7 @@ __all__ = [
     "ProducerStateError",
     "ProtocolError",
     "RecordTooLarge",
+    "RecordsPurged",
     "ReopenRequired",
     "SendManyError",
     "SerializationError",
@@ -123,6 +124,10 @@ class NotStarted(ProducerStateError):
 
 class ProducerClosed(ProducerStateError):
     """The producer was used after it was closed."""
+
+
+class RecordsPurged(KafkaError):
+    """``purge()`` gave the record up; the cause of its `NotWritten` or `Unknown`."""
 
 
 class WrongEventLoop(ProducerStateError):

@@ -24,6 +24,7 @@ from aioproducer.errors import (
     NotStarted,
     ProducerClosed,
     ProducerStateError,
+    RecordsPurged,
     SendManyError,
     TransactionAbortable,
     TransactionError,
@@ -37,6 +38,7 @@ from aioproducer.runtime.lifetime import no_event_loop
 from aioproducer.runtime.log import ClientLog
 from aioproducer.types import (
     CloseReport,
+    ClusterInfo,
     ConsumerGroupMetadata,
     HeadersInput,
     Health,
@@ -44,6 +46,7 @@ from aioproducer.types import (
     OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
+    PurgeReport,
     RecordMetadata,
     SendManyResult,
     TopicPartition,
@@ -884,11 +887,63 @@ class Producer(FastPath):
         ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError` if the topic stays unknown,
         `InvalidRecord` for an invalid name, `BrokerError` if it may not be described. Cancellation: nothing is undone.
         """
+        from aioproducer.core.cluster_info import partition_infos  # rarely needed
+
         engine = self._usable()
         self._intake.check_topic(topic)
         deadline = self._deadline(engine, timeout)
-        found = await self._interruptible(engine, engine.client.wait_topic(topic, None, deadline))
-        return tuple(PartitionInfo(topic, each.index, each.leader, each.leader_epoch) for each in found.partitions)
+        return partition_infos(await self._interruptible(engine, engine.client.wait_topic(topic, None, deadline)))
+
+    async def list_topics(self, timeout: float | None = None) -> ClusterInfo:
+        """The cluster as one of its brokers describes it now: its id, brokers, and the topics that may be described.
+
+        ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError` if no broker is reached or answers
+        in time, `AuthenticationError` at once. Cancellation: nothing is undone.
+        """
+        from aioproducer.core.cluster_info import cluster_info  # rarely needed
+        from aioproducer.protocol.messages import MetadataRequest
+
+        engine = self._usable()
+        deadline = self._deadline(engine, timeout)
+        await self._interruptible(engine, engine.client.wait_ready(deadline))
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        left_s = max(0.0, deadline - engine.loop.time())
+        return await self._interruptible(engine, engine.client.request(request, read=cluster_info, timeout_s=left_s))
+
+    async def warm_up(self, *topics: str, timeout: float | None = None) -> None:
+        """Do what the first record would wait for: learn the topics, connect their leaders, get the producer id.
+
+        Without topics: as `ready`, and the producer id. Call it before a service reports that it is ready. ``timeout`` is in
+        seconds; None means ``max_block_ms``. Partitions without a leader are passed over. Raises what `partitions_for`
+        raises, and `KafkaTimeoutError` if a leader cannot be reached. Cancellation: nothing is undone.
+        """
+        from aioproducer.engine.warm_up import warm_up  # loaded with the engine, but for itself
+
+        engine = self._usable()
+        for topic in topics:
+            self._intake.check_topic(topic)
+        await self._interruptible(engine, warm_up(engine, topics, self._deadline(engine, timeout)))
+
+    def purge(self, *topics: str, in_flight: bool = False) -> PurgeReport:
+        """Give up the accepted records of these topics, or all, that were not sent yet, and return them.
+
+        Their deliveries fail at once, with `RecordsPurged` as the cause: as `NotWritten`, or as `Unknown` if they were sent
+        before and wait for a retry. With ``in_flight`` also those that were sent and not acknowledged, as `Unknown`; their
+        memory is free when the broker has answered. Callers that still wait for metadata or room are not affected. In a
+        transaction it must be aborted then. It waits for nothing.
+        """
+        engine = self._usable()
+        for topic in topics:
+            self._intake.check_topic(topic)
+        cause = RecordsPurged("purge() was called before this record was acknowledged.")
+        purged = engine.accumulator.outcomes.purge(
+            cause, engine.loop.time(), topics=frozenset(topics), in_flight=in_flight
+        )
+        engine.sender.wake()
+        return PurgeReport(
+            not_written=tuple(record for may_be, read in purged if not may_be for record in read()),
+            maybe_written=tuple(record for may_be, read in purged if may_be for record in read()),
+        )
 
     # -- inspection ---------------------------------------------------------------------------------------------------
 

@@ -55,12 +55,14 @@ from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import NOT_BEGUN, OVER, SENDING, Transaction, refuse
 from aioproducer.types import (
     CloseReport,
+    ClusterInfo,
     ConsumerGroupMetadata,
     HeadersInput,
     Health,
     OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
+    PurgeReport,
     RecordMetadata,
     SendManyResult,
     TopicPartition,
@@ -519,6 +521,31 @@ class SyncProducer:
     def partitions_for(self, topic: str, timeout: float | None = None) -> tuple[PartitionInfo, ...]:
         """The partitions of a topic; see `Producer.partitions_for`."""
         return self._call(self._producer.partitions_for, topic, timeout)
+
+    def list_topics(self, timeout: float | None = None) -> ClusterInfo:
+        """The cluster's id, brokers and topics; see `Producer.list_topics`."""
+        return self._call(self._producer.list_topics, timeout)
+
+    def warm_up(self, *topics: str, timeout: float | None = None) -> None:
+        """Do what the first record would wait for; see `Producer.warm_up`."""
+
+        async def warm_up() -> None:
+            await self._producer.warm_up(*topics, timeout=timeout)
+
+        self._call(warm_up)
+
+    def purge(self, *topics: str, in_flight: bool = False) -> PurgeReport:
+        """Give up the accepted records that were not sent yet, and return them; see `Producer.purge`.
+
+        Records that threads enqueue during the call may be given up as well.
+        """
+
+        async def purge() -> PurgeReport:
+            waiting = await self._producer.hand_over.purge(frozenset(topics))
+            found = self._producer.purge(*topics, in_flight=in_flight)
+            return PurgeReport((*found.not_written, *waiting), found.maybe_written)
+
+        return self._call(purge)
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The producer's metrics; see `Producer.metrics`."""

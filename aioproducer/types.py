@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from aioproducer._metadata import RecordMetadata, TimestampType, TopicPartition
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 __all__ = [
+    "BrokerInfo",
     "BytesLike",
     "CloseReport",
+    "ClusterInfo",
     "ConsumerGroupMetadata",
     "Header",
     "Headers",
@@ -21,9 +26,11 @@ __all__ = [
     "OffsetAndMetadata",
     "PartitionInfo",
     "ProducerRecord",
+    "PurgeReport",
     "RecordMetadata",
     "SendManyResult",
     "TimestampType",
+    "TopicInfo",
     "TopicPartition",
     "TransactionOutcome",
     "Written",
@@ -175,12 +182,60 @@ class Health:
 
 
 class PartitionInfo(NamedTuple):
-    """A partition in the cluster's metadata; ``leader`` is the id of a broker, -1 if it has no leader now."""
+    """A partition in the cluster's metadata; ``leader`` is the id of a broker, -1 if it has no leader now.
+
+    ``replicas``, ``in_sync_replicas`` and ``offline_replicas`` are the ids of brokers as well; those in sync are known to
+    the broker that was asked, which may lag behind the controller.
+    """
 
     topic: str
     partition: int
     leader: int
     leader_epoch: int = -1
+    replicas: Sequence[int] = ()
+    in_sync_replicas: Sequence[int] = ()
+    offline_replicas: Sequence[int] = ()
+
+
+class TopicInfo(NamedTuple):
+    """A topic in the cluster's metadata. ``topic_id`` is None before Kafka 2.8."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: Sequence[PartitionInfo]
+
+
+class BrokerInfo(NamedTuple):
+    """A broker, at the address that it advertises to clients."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class ClusterInfo(NamedTuple):
+    """A cluster as one of its brokers describes it. ``controller_id`` is the id of a broker, -1 if none is known.
+
+    ``topics``, by name, are those that the client may describe.
+    """
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Sequence[BrokerInfo]
+    topics: Mapping[str, TopicInfo]
+
+
+@dataclass(frozen=True, slots=True)
+class PurgeReport:
+    """The records that ``purge()`` gave up, with serialized keys and values, in order per partition.
+
+    ``not_written`` are certainly not in the log; ``maybe_written`` were sent before, and not acknowledged.
+    """
+
+    not_written: Sequence[ProducerRecord] = ()
+    maybe_written: Sequence[ProducerRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)

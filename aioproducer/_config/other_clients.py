@@ -29,13 +29,7 @@ METHODS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         ),
         "produce_batch": (_CONFLUENT, "use {await_}send_many(topic, values)"),
         "poll": (_CONFLUENT, "leave it out: callbacks are called as soon as a record has its outcome"),
-        "purge": (_CONFLUENT, "use {await_}close(timeout=0), which gives up what is not delivered yet and reports it"),
-        "list_topics": (
-            _CONFLUENT,
-            "use {await_}partitions_for(topic) for one topic, {await_}ready() to see whether Kafka can be reached; an admin "
-            "client lists all topics",
-        ),
-        "cluster_id": (_CONFLUENT, "an admin client reads it; a producer has no call for it"),
+        "cluster_id": (_CONFLUENT, "use {await_}list_topics(), which returns it"),
         "set_sasl_credentials": (_CONFLUENT, "pass sasl_credentials_provider=..., which is called for each login"),
         "send_and_wait": ("aiokafka", "use {await_}send(...), which waits for the acknowledgement"),
         "stop": ("aiokafka", "use {await_}close(), or `{async_}with`, which closes at its end"),
@@ -50,7 +44,7 @@ METHODS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "prepareTransaction": (_JAVA, "use {await_}prepare_transaction()"),
         "completeTransaction": (_JAVA, "use {await_}complete_transaction(state)"),
         "sendOffsetsToTransaction": (_JAVA, "use {await_}send_offsets_to_transaction(offsets, group)"),
-        "clientInstanceId": (_JAVA, "leave it out: this producer pushes no telemetry (KIP-714)"),
+        "clientInstanceId": (_JAVA, "use {await_}client_instance_id()"),
     }
 )
 

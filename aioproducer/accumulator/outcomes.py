@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from itertools import accumulate
 from typing import Protocol, TypeAlias
 
@@ -11,7 +11,7 @@ from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.sealing import Sealing
 from aioproducer.core.backoff import ExponentialBackoff
-from aioproducer.core.batches import FlushWaiter, ProducerBatch
+from aioproducer.core.batches import FlushWaiter, ProducerBatch, UndeliveredRecords
 from aioproducer.core.division import divided_by_size
 from aioproducer.core.failed_attempt import FailedAttempt, latest
 from aioproducer.core.sequences import Sequences
@@ -192,6 +192,27 @@ class Outcomes:
             batch.given_up = True
         else:
             self.fail(batch, cause, now, timed_out=timed_out)
+
+    def purge(
+        self, cause: KafkaError, now: float, *, topics: Set[str], in_flight: bool
+    ) -> list[tuple[bool, UndeliveredRecords]]:
+        """Give up the records of these topics (none: of all), also those in flight if ``in_flight``.
+
+        Returns for each batch whether it may be written, and its records.
+        """
+        batches = [
+            batch
+            for batch in self.incomplete_in_order()
+            if (in_flight or not batch.is_in_flight) and (not topics or batch.partition.topic in topics)
+        ]
+        purged = [(batch.possibly_written or batch.is_in_flight, batch.undelivered()) for batch in batches]
+        for batch in batches:
+            if batch not in self.incomplete:
+                continue  # another failure has ended the transaction and this batch
+            if not batch.is_in_flight:
+                self._queues.by_partition[batch.partition].batches.remove(batch)
+            self.give_up(batch, cause, now, timed_out=False)
+        return purged
 
     def fail_undrained(self, cause: KafkaError, now: float) -> None:
         """Give up batches that were never sent; the others continue until their outcome is known."""

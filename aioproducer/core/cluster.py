@@ -47,12 +47,18 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """A partition and its leader; ``leader`` -1: no leader now, ``leader_epoch`` -1: any later epoch is newer."""
+    """A partition and its leader; ``leader`` -1: no leader now, ``leader_epoch`` -1: any later epoch is newer.
+
+    Replicas are not compared: nothing has to be done if only they change.
+    """
 
     index: int
     leader: int
     leader_epoch: int
     error_code: int = 0
+    replicas: tuple[int, ...] = field(default=(), compare=False)
+    in_sync_replicas: tuple[int, ...] = field(default=(), compare=False)
+    offline_replicas: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +255,13 @@ class ClusterMetadata:
             return
         results = {
             each.partition_index: PartitionMetadata(
-                each.partition_index, each.leader_id, each.leader_epoch if reliable_epochs else -1, each.error_code
+                each.partition_index,
+                each.leader_id,
+                each.leader_epoch if reliable_epochs else -1,
+                each.error_code,
+                tuple(each.replica_nodes),
+                tuple(each.isr_nodes),
+                tuple(each.offline_replicas),
             )
             for each in answer.partitions
             if each.partition_index >= 0

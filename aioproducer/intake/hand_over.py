@@ -25,7 +25,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Set
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,7 @@ from aioproducer.errors import (
     NotWrittenTimeout,
     ProducerClosed,
     ProducerStateError,
+    RecordsPurged,
 )
 from aioproducer.hot import Appender, Lane
 from aioproducer.intake.sync_delivery import HandedOver, SyncDelivery, SyncDeliveryCallback, ThreadWaiter
@@ -66,6 +67,7 @@ _HAS_GIL: Final = "t" not in getattr(sys, "abiflags", "t")
 
 #: The largest overhead of a record besides its key, value and headers, in bytes.
 _BOUND: Final = record_size_upper_bound(None, None)
+_PURGED: Final = "purge() was called while this record waited for metadata or for room in buffer_memory."
 _NO_LANES: Final[Mapping[str, Lane]] = {}
 _new: Final = object.__new__
 _get_ident: Final = threading.get_ident
@@ -112,6 +114,7 @@ class HandOver:
         self._lock = threading.RLock()  # reentrant: a finalizer or a signal handler may send while it is held
         self._large = 0  # bytes of large records that were handed over and are not in a batch yet
         self._topic_queues: dict[str, _TopicQueue] = {}
+        self._purged: set[asyncio.Task[None] | None] = set()  # those of queues that `purge` ends
         self._not_written: list[ProducerRecord] = []
         _all.add(self)
 
@@ -286,6 +289,21 @@ class HandOver:
         await asyncio.wait(tasks, timeout=timeout)
         return None if timeout is None else max(0.0, timeout - (self.loop.time() - began))
 
+    async def purge(self, topics: Set[str]) -> list[ProducerRecord]:
+        """Refuse the records of these topics (none: of all) that wait for metadata or room, and return them.
+
+        Cancellation: they are refused as well.
+        """
+        self.take_all()
+        queues = [queue for topic, queue in self._topic_queues.items() if not topics or topic in topics]
+        waiting = [_whole(handle.record) for queue in queues for handle, _ in queue.records]
+        for queue in queues:
+            self._purged.add(queue.task)
+            queue.task.cancel()
+        if queues:
+            await asyncio.wait([queue.task for queue in queues])
+        return waiting
+
     async def close(self, deadline: Deadline) -> None:
         """Accept no more records, and wait until the deadline for those that wait for metadata or room.
 
@@ -386,8 +404,11 @@ class HandOver:
                     self._count_large(-record[-2])
         finally:
             self._topic_queues.pop(topic, None)
+            task = asyncio.current_task()
+            why = RecordsPurged(_PURGED) if task in self._purged else _ended()
+            self._purged.discard(task)
             for handle, _ in records:
-                self._refuse(handle, _ended())
+                self._refuse(handle, why)
 
     async def _accepted(self, record: HandedOver, timeout: float) -> Delivery | KafkaError:
         """Return the record's `Delivery`, or why it was refused."""
@@ -406,8 +427,8 @@ class HandOver:
             return KafkaError(repr(error))
 
     def _refuse(self, handle: SyncDelivery, error: KafkaError) -> None:
-        topic, value, key, headers, partition, timestamp_ms, size, _ = handle.record
-        whole = ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
+        topic, value, key, _, partition, timestamp_ms, size, _ = handle.record
+        whole = _whole(handle.record)
         if isinstance(error, ProducerClosed):
             self._not_written.append(whole)
         place = TopicPartition(topic, -1 if partition is None else partition)
@@ -424,6 +445,11 @@ class HandOver:
         metrics.topic(topic).record_error_total += 1
         if size > _SMALL:
             self._count_large(-size)
+
+
+def _whole(record: HandedOver) -> ProducerRecord:
+    topic, value, key, headers, partition, timestamp_ms, _, _ = record
+    return ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
 
 
 def _plain_headers(headers: object) -> tuple[Header, ...]:

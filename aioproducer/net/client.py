@@ -146,8 +146,7 @@ class NetworkClient:
 
     def usable_version(self, node_id: int, request: type[Request[Any]]) -> int:
         """The highest version of a request that broker and client support; raises `UnsupportedVersion`."""
-        broker = self._brokers.known(node_id)
-        if broker is None or broker.versions is None:
+        if (broker := self._brokers.known(node_id)) is None or broker.versions is None:
             raise UnsupportedVersion(f"Broker {node_id} is not connected, and its API versions are not known.")
         return broker.versions.best(request, broker.node)
 
@@ -258,8 +257,7 @@ class NetworkClient:
         """
         timeout_s = self._request_timeout_s if timeout_s is None else timeout_s
         usual = (request.versions[0], request.highest_spoken)
-        answer, _ = await self.ask(request, node_id=node_id, versions=usual, timeout_s=timeout_s, read=read)
-        return answer
+        return (await self.ask(request, node_id=node_id, versions=usual, timeout_s=timeout_s, read=read))[0]
 
     async def ask(
         self,
@@ -330,13 +328,11 @@ class NetworkClient:
                 raise refused
             now = self._loop.time()
             if now >= until:
-                text = f"The partitions of topic {name!r} were not known in time{self._unreached()}"
+                unreached = "" if self.connected_nodes() else f", and no broker is connected {_via(self._config)}"
+                text = f"The partitions of topic {name!r} were not known in time{unreached}"
                 raise timed_out(text, self.topic_failure(name) or self.last_failure, now)
             self.request_update(name)
             await self._changed.wait(until)
-
-    def _unreached(self) -> str:
-        return "" if self.connected_nodes() else f", and no broker is connected {_via(self._config)}"
 
     async def wait_ready(self, deadline: float) -> None:
         """Wait until a broker of the cluster is connected and has answered a metadata request.
@@ -356,6 +352,11 @@ class NetworkClient:
                 raise timed_out(f"No broker answered in time {_via(self._config)}", self.last_failure, now)
             asks_already = self._brokers.connected() and not self.metadata.nodes
             await self._changed.wait(deadline if asks_already else min(deadline, self._brokers.connect_any(now)))
+
+    async def wait_change(self, until: float) -> None:
+        """Wait for an answer, a connection or metadata, or until this time of the event loop. Raises `ProducerClosed`."""
+        self._check_open()
+        await self._room.wait(until)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -440,8 +441,7 @@ class NetworkClient:
     ) -> Asked | None:
         """The request is created when a broker is reached, so that it includes all topics wanted by then."""
         broker = await self._wait_room(None, self._request_timeout_s, MetadataRequest.__name__)
-        request = make()
-        if request is None:
+        if (request := make()) is None:
             return None
         version = _version(broker, request)
         return Asked(await self._exchange(broker, request, version, self._request_timeout_s, read), version)

@@ -59,6 +59,7 @@ def test_every_record_comes_back_as_it_was_sent(capsys: pytest.CaptureFixture[st
     assert reported["record_retries"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pure", [False, True], ids=["as built", "pure"])
 def test_a_flood_is_called_a_flood_and_pure_python_shows_the_gain_of_native_code(pure: bool) -> None:
     done = subprocess.run(
@@ -194,6 +195,7 @@ def test_lost_answers_cost_retries_and_no_record(broker: FakeBroker, capsys: pyt
     assert reported["read_back"] == RECORDS
 
 
+@pytest.mark.slow
 def test_a_broker_that_acknowledges_without_writing_is_detected(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

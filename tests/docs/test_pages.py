@@ -21,7 +21,13 @@ PAGES = sorted((ROOT / "docs" / "pages").rglob("*.md"))
 MKDOCS = (ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+#: The page runs pytest for each of its examples: half a minute.
+SLOW = {"testing"}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page.stem in SLOW), id=page.stem) for page in PAGES]
+)
 def test_every_block_of_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
@@ -123,6 +129,7 @@ def test_rates_in_the_tuning_guide_are_those_of_the_report() -> None:
     assert not [rate for rate in rates if rate not in report]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_site_builds_with_all_links_and_anchors(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs pip install 'aioproducer[docs]'")

@@ -65,6 +65,7 @@ def reporting(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield Reporting(cluster, files, JavaTools(jars))
 
 
+@pytest.mark.slow
 async def test_a_reporter_gets_what_was_sent(reporting: Reporting) -> None:
     def subscribe() -> None:
         wanted = ["org.apache.kafka.producer.", "shop."]
