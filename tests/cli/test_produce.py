@@ -208,7 +208,7 @@ def test_a_line_that_is_no_record_ends_the_run_and_is_named(
     error = capfd.readouterr().err
     assert reason in error
     assert "0 records written" in error
-    assert "Of the others: 1 refused." in error
+    assert "Not acknowledged: 1 refused." in error
     assert "Lines from 2 on were not sent: --skip 1 goes on there." in error
     assert not seen(broker)
 
@@ -268,7 +268,7 @@ def test_rows_of_tables_are_records(
                    file.read_bytes()) == 0  # fmt: skip
 
     values = [None if value is None else json.loads(value) if b"{" in value else value for _, value in seen(broker)]
-    assert values[:2] == [{"n": 10}, {"n": None}]
+    assert values[:2] == values[4:], "the whole row, with the key as it was"
     assert values[2:4] == [b"a", b"b"]
     assert values[4:] == [{"id": 1, "name": "a", "n": 10}, {"id": 2, "name": "b", "n": None}]
     assert [(record.key, tuple(record.headers)) for record in broker.records("orders")][:2] == [
@@ -282,7 +282,7 @@ def test_a_file_that_is_no_table_is_named(
 ) -> None:
     file = tmp_path / "rows.parquet"
     file.write_text("not at all")
-    assert produce(monkeypatch, ["orders", str(file)]) == 1
+    assert produce(monkeypatch, ["orders", str(file)]) == 2
     assert f"{file} is not a parquet file" in capfd.readouterr().err
 
 
@@ -500,11 +500,14 @@ def test_rejects_never_replace_what_is_read_nor_a_device_and_follow_links(
 
     assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", "/dev/null"]) == 1
     assert Path("/dev/null").is_char_device()
+    capfd.readouterr()
+    assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", str(link)]) == 2
+    assert "may hold the rejects of an earlier run" in capfd.readouterr().err
+    assert target.read_bytes() == b"older"
+    target.write_bytes(b"")
     assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", str(link)]) == 1
     assert link.is_symlink()
     assert json.loads(target.read_bytes())["line"] == "no key"
-    assert produce(monkeypatch, ["orders", str(file), "--rejects", str(link)]) == 0
-    assert not target.exists(), "an older file would be taken for the rejects of this run"
 
 
 def test_rejects_that_cannot_be_written_are_an_error_of_the_run(
@@ -522,9 +525,131 @@ def test_a_reject_that_is_refused_again_stays_the_line_that_it_was(
     first, second = str(tmp_path / "first"), str(tmp_path / "second")
     assert produce(monkeypatch, ["orders", *KEYS, "--rejects", first], b"no key\n") == 1
     again = ["--format", "rejects"]
-    assert produce(monkeypatch, ["orders", first, *again, *KEYS, "--rejects", second]) == 1
+    assert produce(monkeypatch, ["orders", first, *again, "--rejects", second]) == 1
+    file = Path(second)
+    assert json.loads(file.read_bytes())["line"] == "no key"
+    file.write_text(file.read_text().replace('"line": "no key"', '"line": "a\\tvalue"'))
     assert produce(monkeypatch, ["orders", second, *again]) == 0
-    assert seen(broker) == [(None, b"no key")]
+    assert seen(broker) == [(b"a", b"value")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "line", "repaired", "expected"),
+    [
+        (
+            ["--key-field", "user.id"],
+            '{"user":{"id":2},"v":}',
+            '{"user":{"id":2},"v":2}',
+            (b"2", b'{"user":{"id":2},"v":2}'),
+        ),
+        (["--key-field", "k", "--value-field", "v"], '{"k":1}', '{"k":1,"v":"x"}', (b"1", b"x")),
+        (["--format", "json"], "{", "{}", (None, b"{}")),
+        (["--property", "parse.key=true", "--property", "key.separator=:"], "no key", "k:v", (b"k", b"v")),
+        (["--property", "parse.key=true", "--null-marker", "NULL"], "no key", "k\tNULL", (b"k", None)),
+    ],
+)
+def test_a_repaired_line_is_read_as_it_was_meant(
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    flags: list[str],
+    line: str,
+    repaired: str,
+    expected: tuple[bytes | None, bytes | None],
+) -> None:
+    """Without the flags of the first run: a key would be lost in silence."""
+    file = tmp_path / "rejects"
+    assert produce(monkeypatch, ["orders", *flags, "--rejects", str(file)], line.encode()) == 1
+    entry = json.loads(file.read_bytes())
+    assert entry["line"] == line
+    file.write_text(json.dumps({**entry, "line": repaired}))
+    assert produce(monkeypatch, ["orders", str(file), "--format", "rejects"]) == 0
+    assert seen(broker) == [expected]
+
+
+def test_numbers_stay_the_text_that_they_were(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = b'{"k": 1.50, "h": 12345678901234567890.123, "v": 1e400}'
+    flags = ["--key-field", "k", "--header-field", "h=h", "--value-field", "v"]
+    assert produce(monkeypatch, ["orders", *flags], line) == 0
+    (record,) = broker.records("orders")
+    assert (record.key, record.value) == (b"1.50", b"1e400")
+    assert tuple(record.headers) == (("h", b"12345678901234567890.123"),)
+
+
+def test_verbose_waits_for_no_record(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = b"".join(b"%d\n" % number for number in range(2000))
+    assert produce(monkeypatch, ["orders", "-v", "-p", "0"], lines) == 0
+    shown = [line.split()[:3] for line in capfd.readouterr().err.splitlines() if " @ " in line]
+    assert shown == [["orders-0", "@", str(number)] for number in range(2000)]
+    assert broker.count("Produce") < 1000
+
+
+def test_a_file_that_is_not_text_is_not_sent_as_lines(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "picture.png"
+    file.write_bytes(b"\x89PNG\n\0\0")
+    assert produce(monkeypatch, ["orders", str(file)]) == 2
+    assert f"{file} is not text: --format file sends it as one record" in capfd.readouterr().err
+    assert produce(monkeypatch, ["orders", str(file), "-l"]) == 0
+    assert produce(monkeypatch, ["orders", str(file), "--format", "file"]) == 0
+    assert [value for _, value in seen(broker)] == [b"\x89PNG", b"\0\0", b"\x89PNG\n\0\0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["my topic"], "Invalid topic='my topic'"),
+        (["orders", "."], ". cannot be read: it is a directory."),
+        (["orders", "-P", "-K:", "FILE"], "-K has no effect with -P, which sends each FILE as one record: add -l"),
+        (["orders", "ROWS", "--key-field", "b"], "--key-field b: rows.csv has no such column, only a."),
+        (["orders", "ROWS", "--header-field", "h=x"], "--header-field x: rows.csv has no such column, only a."),
+    ],
+)
+def test_a_run_that_cannot_start_has_the_reason(
+    broker: FakeBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text("a\n1\n")
+    Path("file.txt").write_text("x")
+    names = {"FILE": "file.txt", "ROWS": "rows.csv"}
+    assert produce(monkeypatch, [names.get(each, each) for each in arguments]) == 2
+    assert said in capfd.readouterr().err
+
+
+def test_tables_without_rows(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("")
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "a"]) == 0
+    file.write_text("a,b\n")
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "a"]) == 0
+    assert not seen(broker)
+
+
+def test_a_column_of_text_may_have_the_name_of_the_copy(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("id,id as text\n1,one\n")
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "id"]) == 0
+    ((key, value),) = seen(broker)
+    assert (key, json.loads(value or b"")) == (b"1", {"id": 1, "id as text": "one"})
+
+
+def test_a_table_that_stops_cannot_be_continued(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a\n" + "x\n" * 3 + "y" * 2000 + "\n")
+    assert produce(monkeypatch, ["orders", str(file), "-X", "max.request.size=1000"]) == 1
+    assert "with --transactional all of its rows are written, or none" in capfd.readouterr().err
 
 
 def test_rejects_have_the_parts_that_flags_gave_to_their_records(

@@ -22,11 +22,15 @@ CONSOLE_OPTIONS: Final[Mapping[str, str]] = {
     "--message-send-max-retries": "retries",
     "--metadata-expiry-ms": "metadata_max_age_ms",
     "--request-required-acks": "acks",
+    "--acks": "acks",
     "--request-timeout-ms": "request_timeout_ms",
     "--retry-backoff-ms": "retry_backoff_ms",
     "--socket-buffer-size": "send_buffer_bytes",
     "--timeout": "linger_ms",
 }
+
+#: NAME=PATH, as often as wanted.
+_PATHS: Final[Mapping[str, Any]] = {**PAIRS, "metavar": "NAME=PATH"}
 
 _EPILOG: Final = f"""examples:
   echo 'hello' | aioproducer produce orders -b localhost:9092
@@ -70,15 +74,20 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-Z", dest="empty_is_null", action="store_true", help="with -K, empty keys and values are null")
     group.add_argument("--null-marker", metavar="TEXT", help="keys and values that equal it are null")
     group.add_argument("--keep-empty", action="store_true", help="send empty lines, which are skipped by default")
-    group.add_argument("--skip", metavar="N", type=positive, default=0, help="leave out the first N lines")
+    group.add_argument(
+        "--skip", metavar="N", type=positive, default=0, help="leave out the first N lines (not rows of tables)"
+    )
     group.add_argument("-c", dest="count", metavar="N", type=positive, help="end after N records")
     group.add_argument("--key-field", metavar="PATH", help="field or column that is the key, such as user.id")
     group.add_argument(
         "--value-field", metavar="PATH", action="append", default=[], help="field or column that is the value (default: "
-        "the whole object); of a table several are a JSON object"
+        "the whole object or row); of a table may be repeated: several are a JSON object"
     )  # fmt: skip
     group.add_argument(
-        "--header-field", dest="header_fields", help="NAME=PATH: field or column that is a header", **PAIRS
+        "--header-field",
+        dest="header_fields",
+        help="field or column that is a header; may be repeated",
+        **_PATHS,
     )
     group.add_argument("--partition-field", metavar="PATH", help="field or column that is the partition")
     group.add_argument(
@@ -88,12 +97,12 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
 
 def _add_record(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("records")
-    group.add_argument("-k", "--key", metavar="KEY", help="the key of records that have none")
+    group.add_argument("-k", "--key", metavar="KEY", help="the default key, for records that have none")
     group.add_argument(
-        "-H", "--header", dest="headers", metavar="NAME=VALUE", action="append", default=[], help="a header of records that "
-        "have none; without = it is null; may be repeated"
+        "-H", "--header", dest="headers", metavar="NAME=VALUE", action="append", default=[], help="a default header, for "
+        "records that have none; without = it is null; may be repeated"
     )  # fmt: skip
-    group.add_argument("-p", "--partition", metavar="N", type=int, help="the partition of records that have none")
+    group.add_argument("-p", "--partition", metavar="N", type=int, help="the default partition")
     group.add_argument("--timestamp-ms", metavar="MS", type=int, help="the timestamp, in milliseconds since 1970")
 
 
@@ -115,12 +124,20 @@ def _add_sending(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--sync", action="store_true", help="wait for each record before the next")
     group.add_argument(
-        "--rejects", metavar="FILE", help="go on after records that fail, and write them to this file with the reason"
+        "--rejects",
+        metavar="FILE",
+        help="go on after records that fail, and write them to this file with the reason (not rows of tables)",
     )
     group.add_argument("-E", dest="goes_on", action="store_true", help="go on after records that fail")
     group.add_argument("-T", "--tee", action="store_true", help="also write the lines to standard output")
     group.add_argument("-q", "--quiet", action="store_true", help="write only errors")
-    group.add_argument("-v", "--verbose", action="count", default=0, help="write partition and offset of each record")
+    group.add_argument(
+        "-v",
+        "--verbose",
+        action="count",
+        default=0,
+        help="write partition and offset of each record when it is acknowledged",
+    )
     group.add_argument("--json", action="store_true", help="print the report to standard output, as a JSON object")
 
 

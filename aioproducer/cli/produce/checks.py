@@ -48,6 +48,10 @@ def check_options(options: argparse.Namespace, formats: AbstractSet[str]) -> Non
     """Raise Trouble for the first option without an effect, or a contradiction."""
     for attribute, (flag, where) in _APPLIES.items():
         others = sorted(formats - where)
+        if getattr(options, attribute) and options.as_kcat and others == ["file"]:
+            raise Trouble(
+                f"{flag} has no effect with -P, which sends each FILE as one record: add -l to send its lines."
+            )
         if getattr(options, attribute) and others:
             raise Trouble(
                 f"{flag} has no effect on input of the format {others[0]!r}, only on {', '.join(sorted(where))}: leave it "

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self, cast
 
 from aioproducer.cli.produce.lines import BadLine, Content
 
 __all__ = ["JsonFormat"]
+
+
+class _Number(float):
+    """A number with a point or an exponent; as a whole key, value or header it stays the text that it was."""
+
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +36,21 @@ class JsonFormat:
     partition: str | None = None
     timestamp: str | None = None
 
+    @property
+    def rules(self) -> Mapping[str, object]:
+        """The fields as JSON, for `from_rules`."""
+        return {"format": "json", **asdict(self)}
+
+    @classmethod
+    def from_rules(cls, rules: Mapping[str, object]) -> JsonFormat:
+        """The fields with these rules. Raises KeyError for others."""
+        given: dict[str, Any] = {each.name: rules[each.name] for each in fields(cls)}
+        return cls(**given)
+
     def parse(self, line: bytes) -> Content:
         """The record in a line. Raises `BadLine`."""
         try:
-            found: object = json.loads(line)
+            found: object = json.loads(line, parse_float=_Number)
         except ValueError as error:  # also text that is not UTF-8
             raise BadLine(f"it is not JSON: {error}") from None
         except RecursionError:
@@ -62,6 +84,8 @@ def _encoded(part: object) -> bytes | None:
     """Text as it is, null as null, everything else as JSON."""
     if part is None:
         return None
+    if isinstance(part, _Number):
+        return part.text.encode()
     text = part if isinstance(part, str) else json.dumps(part, separators=(",", ":"), ensure_ascii=False)
     try:
         return text.encode()

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
 
 from aioproducer.cli.verb import Trouble
 
 __all__ = ["READER_PROPERTIES", "BadLine", "Content", "LineFormat", "line_format", "unescape"]
 
+#: An encoding in which each byte is a character.
+_ANY_BYTE: Final = "latin-1"
+
 
 class BadLine(ValueError):
-    """The reason why a line is not a record; ``line`` is another one that it holds, if that is at fault."""
+    """The reason why a line is not a record; ``line`` is another one that it holds, if that is at fault.
 
-    def __init__(self, reason: str, line: bytes | None = None) -> None:
+    ``rules`` are those by which that one was read, as the ``rules`` of its format.
+    """
+
+    def __init__(self, reason: str, line: bytes | None = None, rules: Mapping[str, object] | None = None) -> None:
         super().__init__(reason)
         self.line = line
+        self.rules = rules
 
 
 class Content(NamedTuple):
@@ -52,6 +59,23 @@ class LineFormat:
     def is_plain(self) -> bool:
         """Whether each line is a value, unchanged."""
         return self.key_delimiter is None and self.headers_delimiter is None and self.null_marker is None
+
+    @property
+    def rules(self) -> Mapping[str, object]:
+        """The form as JSON, for `from_rules`."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            "format": "lines",
+            **{name: value.decode(_ANY_BYTE) if isinstance(value, bytes) else value for name, value in given.items()},
+        }
+
+    @classmethod
+    def from_rules(cls, rules: Mapping[str, object]) -> LineFormat:
+        """The form with these rules. Raises KeyError, TypeError or UnicodeError for others."""
+        given: dict[str, Any] = {each.name: rules[each.name] for each in fields(cls)}
+        for name, value in given.items():
+            given[name] = value.encode(_ANY_BYTE) if isinstance(value, str) else value
+        return cls(**given)
 
     def parse(self, line: bytes) -> Content:
         """The record in a line. Raises `BadLine`."""

@@ -8,16 +8,18 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from errno import EACCES
+from dataclasses import asdict, dataclass
+from errno import EACCES, EISDIR
 from pathlib import Path
 from typing import Final
 
+from aioproducer.arguments import checked_topic
 from aioproducer.cli.produce.checks import TABLES, check_options
 from aioproducer.cli.produce.json_lines import JsonFormat
 from aioproducer.cli.produce.lines import LineFormat, line_format, unescape
 from aioproducer.cli.produce.rejects import RejectsFormat
 from aioproducer.cli.verb import Trouble
+from aioproducer.errors import InvalidRecord
 
 __all__ = ["Input", "Plan", "plan_of"]
 
@@ -33,6 +35,9 @@ _FORMATS: Final[Mapping[str, str]] = {
     ".ndjson": "json",
     ".jsonl": "json",
 }
+
+#: The bytes of a file in which a zero byte shows that it is not text.
+_LOOKED_AT: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +94,24 @@ def plan_of(options: argparse.Namespace, *, is_terminal: bool) -> Plan:
     topic, names = (words[0] if words else None, words[1:]) if options.topic is None else (options.topic, words)
     if topic is None:
         raise Trouble("No topic is given: aioproducer produce TOPIC [FILE ...].")
+    try:
+        checked_topic(topic, InvalidRecord)
+    except InvalidRecord as error:
+        raise Trouble(str(error)) from error
     inputs = [Input(None if name == "-" else Path(name), _format(options, name)) for name in names or ["-"]]
     rejects = None if options.rejects is None else Path(options.rejects)
     for each in inputs:
         _check_readable(each.path, rejects)
+        if each.format == "lines" and not (options.format or options.lines or each.path is None):
+            _refuse_binary(each.path)
     fields = _fields(options)
     check_options(options, {each.format for each in inputs})
     lines = _lines(options)
-    fallback: LineFormat | JsonFormat = fields if options.key_field or options.value_field else lines
     return Plan(
         topic=topic,
         inputs=inputs,
         delimiter=unescape(options.delimiter) or b"\n",
-        parsers={"lines": lines, "json": fields, "rejects": RejectsFormat(fallback.parse)},
+        parsers={"lines": lines, "json": fields, "rejects": RejectsFormat(_given(options, fields, lines))},
         fields=fields,
         table_values=options.value_field,
         key=None if options.key is None else os.fsencode(options.key),
@@ -117,6 +127,14 @@ def plan_of(options: argparse.Namespace, *, is_terminal: bool) -> Plan:
         is_sync=options.sync,
         is_tee=options.tee,
     )
+
+
+def _given(options: argparse.Namespace, fields: JsonFormat, lines: LineFormat) -> LineFormat | JsonFormat | None:
+    """The rules for lines that the arguments give, None if they give none."""
+    if any(asdict(fields).values()):
+        return fields
+    given = [options.key_delimiter, options.null_marker, options.properties, options.reader_config]
+    return lines if any(given) or options.empty_is_null else None
 
 
 def _format(options: argparse.Namespace, name: str) -> str:
@@ -139,6 +157,8 @@ def _check_readable(path: Path | None, rejects: Path | None) -> None:
         if path is None and sys.stdin is None:
             raise Trouble("Standard input is closed: name a FILE.")
         found = os.fstat(sys.stdin.fileno()) if path is None else path.stat()
+        if path is not None and path.is_dir():
+            raise IsADirectoryError(EISDIR, "it is a directory")
         if path is not None and not os.access(path, os.R_OK):
             raise PermissionError(EACCES, os.strerror(EACCES))
     except OSError as error:
@@ -146,6 +166,17 @@ def _check_readable(path: Path | None, rejects: Path | None) -> None:
         raise Trouble(f"{name} cannot be read: {error.strerror}.") from error
     if rejects is not None and rejects.exists() and os.path.samestat(found, rejects.stat()):
         raise Trouble(f"--rejects {rejects} is the file that is read: name another one.")
+
+
+def _refuse_binary(path: Path) -> None:
+    """Raise Trouble for a file whose lines would be pieces of something else."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        if b"\0" in file.read(_LOOKED_AT):
+            raise Trouble(
+                f"{path} is not text: --format file sends it as one record, and -l sends its lines nevertheless."
+            )
 
 
 def _fields(options: argparse.Namespace) -> JsonFormat:

@@ -9,9 +9,10 @@ import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Literal, TypeAlias, cast
+from typing import BinaryIO, Final, Literal, Protocol, TypeAlias, cast
 
-from aioproducer.cli.produce.lines import BadLine, Content
+from aioproducer.cli.produce.json_lines import JsonFormat
+from aioproducer.cli.produce.lines import BadLine, Content, LineFormat
 from aioproducer.cli.verb import Trouble
 
 __all__ = ["Fate", "RejectsFile", "RejectsFormat"]
@@ -25,12 +26,12 @@ _ENCODED: Final = "_base64"
 class RejectsFile:
     """One JSON object for each record: its parts, ``reason`` and ``fate``; or its whole ``line`` if that is not a record.
 
-    Until `close` it has the name ``FILE.partial``, so that a run which does not start leaves an older file as it was. A run
-    without rejects leaves no file. Devices and pipes are written to directly.
+    A whole line has the ``rules`` by which it was read. Until `close` the file has the name ``FILE.partial``; a run without
+    rejects leaves no file. Devices and pipes are written to directly.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Raises Trouble if the file cannot be created; ``path`` None: keep nothing."""
+        """Raises Trouble if the file cannot be created, or may hold the rejects of an earlier run; None: keep nothing."""
         #: The reason why an entry was not written, if there is one.
         self.error: str | None = None
         self._count = 0
@@ -42,6 +43,11 @@ class RejectsFile:
         try:
             is_plain = not self._path.exists() or stat.S_ISREG(self._path.stat().st_mode)
             if is_plain:
+                if self._path.exists() and self._path.stat().st_size:
+                    raise Trouble(
+                        f"--rejects {path} exists, and may hold the rejects of an earlier run: send these with "
+                        "--format rejects and remove the file, or name another one."
+                    )
                 self._partial = self._path.with_name(f"{self._path.name}.partial")
             self._file = (self._partial or self._path).open("wb")
         except OSError as error:
@@ -52,9 +58,10 @@ class RejectsFile:
         """Whether there is a file."""
         return self._path is not None
 
-    def add_line(self, line: bytes, number: int, reason: str) -> None:
-        """Keep a line that is not a record."""
-        self._add({"fate": "refused", "reason": reason, "number": number, **_part("line", line)})
+    def add_line(self, line: bytes, number: int, reason: str, rules: Mapping[str, object] | None) -> None:
+        """Keep a line that is not a record, with the rules by which it was read."""
+        own = {} if rules is None else {"rules": rules}
+        self._add({"fate": "refused", "reason": reason, "number": number, **_part("line", line), **own})
 
     def add(self, content: Content, fate: Fate, reason: str) -> None:
         """Keep a record."""
@@ -84,7 +91,6 @@ class RejectsFile:
                 self._partial.replace(self._path)
             else:
                 self._partial.unlink()
-                self._path.unlink(missing_ok=True)
         except OSError as error:
             self.error = self.error or f"The rejects cannot be written to {self._path}: {error.strerror}."
 
@@ -98,11 +104,30 @@ class RejectsFile:
             self.error = self.error or f"The rejects cannot be written to {self._path}: {error.strerror}."
 
 
+class Rules(Protocol):
+    """Reads a record from a line."""
+
+    @property
+    def rules(self) -> Mapping[str, object]:
+        """The same as JSON."""
+        ...
+
+    def parse(self, line: bytes) -> Content:
+        """The record. Raises `BadLine`."""
+        ...
+
+
+_FORMATS: Final[Mapping[object, Callable[[Mapping[str, object]], Rules]]] = {
+    "json": JsonFormat.from_rules,
+    "lines": LineFormat.from_rules,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RejectsFormat:
-    """Reads what `RejectsFile` wrote; ``parse_line`` reads a whole line, which was refused before."""
+    """Reads what `RejectsFile` wrote; ``given`` reads whole lines instead of the rules by which they were read before."""
 
-    parse_line: Callable[[bytes], Content]
+    given: Rules | None = None
 
     def parse(self, line: bytes) -> Content:
         """The record in a line of the file. Raises `BadLine`."""
@@ -112,7 +137,7 @@ class RejectsFormat:
                 raise BadLine("it is not a JSON object, as in a file of --rejects")
             fields = cast("dict[str, object]", entry)
             if "line" in fields or f"line{_ENCODED}" in fields:
-                return self._inner(_read(fields, "line") or b"")
+                return self._inner(_read(fields, "line") or b"", fields)
             headers = cast("Sequence[dict[str, object]]", fields.get("headers", ()))
             return Content(
                 _read(fields, "value"),
@@ -126,11 +151,15 @@ class RejectsFormat:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise BadLine(f"it does not come from a file of --rejects: {error!r}") from None
 
-    def _inner(self, line: bytes) -> Content:
+    def _inner(self, line: bytes, entry: Mapping[str, object]) -> Content:
+        rules = self.given
+        if rules is None:
+            kept = cast("Mapping[str, object]", entry["rules"])
+            rules = _FORMATS[kept["format"]](kept)
         try:
-            return self.parse_line(line)
+            return rules.parse(line)
         except BadLine as error:
-            raise BadLine(str(error), line) from None
+            raise BadLine(str(error), line, rules.rules) from None
 
 
 def _part(name: str, content: bytes | None) -> Mapping[str, str | None]:

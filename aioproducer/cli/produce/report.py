@@ -15,6 +15,8 @@ from aioproducer.cli.extras import is_installed
 from aioproducer.cli.verb import ExitCode
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from aioproducer import Producer, RecordMetadata
     from aioproducer.cli.produce.plan import Plan
     from aioproducer.cli.produce.run import Outcome
@@ -40,7 +42,7 @@ class Reporter:
         self._is_quiet: bool = options.quiet
         self.is_verbose = options.verbose > 0
         self._is_prompt = plan.is_prompt
-        self._keeps_rejects = plan.rejects is not None
+        self._rejects = plan.rejects
         files = [each.path for each in plan.inputs if each.path is not None and each.path.is_file()]
         is_known = len(files) == len(plan.inputs) and not any(each.is_table for each in plan.inputs)
         self._total = sum(path.stat().st_size for path in files) if is_known else None
@@ -117,7 +119,7 @@ class Reporter:
                 print(f"aioproducer produce: the report cannot be written: {error.strerror}.", file=sys.stderr)
                 return ExitCode.BAD
         elif not (self._is_quiet and outcome.is_good):
-            print("\n".join(sentences(outcome, self._topic, keeps_rejects=self._keeps_rejects)), file=sys.stderr)
+            print("\n".join(sentences(outcome, self._topic, rejects=self._rejects)), file=sys.stderr)
         if outcome.decision == "unknown":
             return ExitCode.UNKNOWN
         if outcome.interrupted_by is not None:
@@ -144,7 +146,7 @@ def as_json(outcome: Outcome, topic: str) -> dict[str, object]:
     }
 
 
-def sentences(outcome: Outcome, topic: str, *, keeps_rejects: bool) -> list[str]:
+def sentences(outcome: Outcome, topic: str, *, rejects: Path | None) -> list[str]:
     """The result for people."""
     found: list[str] = []
     written = f"{outcome.delivered:,} record{'' if outcome.delivered == 1 else 's'}"
@@ -167,15 +169,19 @@ def sentences(outcome: Outcome, topic: str, *, keeps_rejects: bool) -> list[str]
     }
     parts = [f"{count:,} {what}" for what, count in failed.items() if count]
     if parts:
-        found.append(f"Of the others: {', '.join(parts)}.")
+        kept = "" if rejects is None else f"; they are in {rejects}, and --format rejects sends them again"
+        found.append(f"Not acknowledged: {', '.join(parts)}{kept}.")
     if outcome.empty:
-        found.append(f"{outcome.empty:,} empty line(s) were skipped; --keep-empty sends them.")
+        what = "empty line or file was" if outcome.empty == 1 else "empty lines or files were"
+        found.append(f"{outcome.empty:,} {what} skipped; --keep-empty sends them.")
     if outcome.error is not None:
         found.append(f"First error: {outcome.error}")
     if outcome.interrupted_by is not None:
         found.append(f"Interrupted by {signal.Signals(outcome.interrupted_by).name}.")
     if outcome.stopped_at is not None and outcome.decision is None:
-        found.append(f"Lines from {outcome.stopped_at:,} on were not sent{_way_on(outcome, keeps_rejects)}")
+        found.append(f"Lines from {outcome.stopped_at:,} on were not sent{_way_on(outcome, rejects is not None)}")
+    if outcome.has_tables and outcome.decision is None and not outcome.is_good:
+        found.append("A table cannot be continued: with --transactional all of its rows are written, or none.")
     return found
 
 

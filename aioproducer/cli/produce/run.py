@@ -8,11 +8,13 @@ import signal
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
 from aioproducer import (
+    Delivery,
     DeliveryError,
     InvalidRecord,
     KafkaError,
@@ -83,8 +85,9 @@ class LineSource:
 class Outcome:
     """The outcome of a run so far.
 
-    ``error`` is the first failure, ``stopped_at`` the number of the first line that was left, ``interrupted_by`` the signal
-    that ended the run, ``decision`` the end of its transaction (None: it has none).
+    ``has_tables``: some of the input was a table. ``error`` is the first failure, ``stopped_at`` the number of the first
+    line that was left, ``interrupted_by`` the signal that ended the run, ``decision`` the end of its transaction (None: it
+    has none).
     """
 
     lines: int = 0
@@ -96,6 +99,7 @@ class Outcome:
     not_written: int = 0
     unknown: int = 0
     seconds: float = 0.0
+    has_tables: bool = False
     error: str | None = None
     stopped_at: int | None = None
     interrupted_by: int | None = None
@@ -120,13 +124,14 @@ class ProduceRun:
         *,
         goes_on: bool,
         acknowledged: Callable[[RecordMetadata, float], object] | None = None,
+        waits: bool = False,
         failed: Callable[[str], object] | None = None,
         interrupted: Callable[[], object] | None = None,
         tee: Callable[[bytes], object] | None = None,
     ) -> None:
         """``goes_on``: also after a record that failed.
 
-        With ``acknowledged`` each record is awaited before the next is sent; it gets the metadata and the seconds taken.
+        ``acknowledged`` gets the metadata of each record and the seconds taken; with ``waits`` before the next is sent.
         ``failed`` gets the reason of each failure, ``tee`` each line that was accepted; ``interrupted`` is called when the
         first signal has ended the reading.
         """
@@ -137,6 +142,7 @@ class ProduceRun:
         self._rejects = rejects
         self._goes_on = goes_on
         self._acknowledged = acknowledged
+        self._waits = waits
         self._show_failure = failed
         self._show_interruption = interrupted
         self._tee = tee
@@ -210,7 +216,7 @@ class ProduceRun:
             if self._is_file:
                 self.outcome.stopped_at = self.outcome.lines + 1
         except (KafkaError, OSError) as error:
-            self._note(str(error))
+            self._note(_reason(error))
             self._is_over = True
         finally:
             self._step = None
@@ -282,6 +288,7 @@ class ProduceRun:
     async def send_table(self, table: Table) -> bool:
         """Send the rows of a table; returns whether to go on."""
         before = self.outcome.accepted
+        self.outcome.has_tables = True
 
         def show(result: Any) -> None:
             self.outcome.accepted = before + result.count + result.failed + result.unknown
@@ -342,7 +349,8 @@ class ProduceRun:
         except BadLine as error:
             number, start = self.outcome.lines, line[:_SHOWN].decode(errors="backslashreplace")
             self.outcome.refused += 1
-            self._rejects.add_line(line if error.line is None else error.line, number, str(error))
+            rules = getattr(source.parser, "rules", None) if error.line is None else error.rules
+            self._rejects.add_line(line if error.line is None else error.line, number, str(error), rules)
             self._note(f"line {number} was not sent, because {error}: {start!r}")
             return
         if await self._send(content, source) and self._tee is not None:
@@ -371,13 +379,18 @@ class ProduceRun:
             return False
         self.outcome.accepted += 1
         if self._acknowledged is not None:
-            try:
-                metadata = await delivery
-            except DeliveryError as error:
-                self._failed(error)
-            else:
-                self._acknowledged(metadata, time.monotonic() - began)
+            delivery.add_done_callback(partial(self._settled, self._acknowledged, began))
+            if self._waits:
+                with suppress(DeliveryError):  # the callback has counted it
+                    await delivery
         return True
+
+    def _settled(self, show: Callable[[RecordMetadata, float], object], began: float, delivery: Delivery) -> None:
+        error = delivery.exception()
+        if error is None:
+            show(delivery.result(), time.monotonic() - began)
+        else:
+            self._failed(error)
 
     def _refuse(self, content: Content, error: KafkaError) -> None:
         outcome = self.outcome
@@ -408,6 +421,14 @@ class ProduceRun:
         if self._show_failure is not None:
             self._show_failure(reason)
         self._is_over = self._is_over or not self._goes_on
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, BrokenPipeError):
+        return "Standard output was closed."
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'The input or the output'}: {error.strerror}."
+    return str(error)
 
 
 async def _awaited(work: Awaitable[object]) -> None:

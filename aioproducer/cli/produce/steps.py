@@ -8,13 +8,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from aioproducer.cli.produce.blocks import blocks, whole
+from aioproducer.cli.produce.blocks import blocks, in_thread, whole
 from aioproducer.cli.produce.rejects import RejectsFile
-from aioproducer.cli.produce.run import LineSource, Outcome, ProduceRun, Table
+from aioproducer.cli.produce.run import LineSource, Outcome, ProduceRun
 
 if TYPE_CHECKING:
     from aioproducer.cli.produce.plan import Input, Plan
     from aioproducer.cli.produce.report import Reporter
+    from aioproducer.cli.produce.tables import ColumnTable
     from aioproducer.config import ProducerConfig
 
 __all__ = ["produce"]
@@ -22,14 +23,18 @@ __all__ = ["produce"]
 
 async def produce(config: ProducerConfig, plan: Plan, reporter: Reporter) -> Outcome:
     """Send what the plan names; returns the outcome. Raises Trouble before anything is sent."""
+    for each in plan.inputs:
+        if each.is_table and each.path is not None and each.path.is_file():
+            await in_thread(_table(plan, each).check)
     rejects = RejectsFile(plan.rejects)
-    one_by_one = plan.is_sync or plan.is_prompt or reporter.is_verbose
+    waits = plan.is_sync or plan.is_prompt
     run = ProduceRun(
         config,
         plan.topic,
         rejects,
         goes_on=plan.goes_on or plan.is_prompt,
-        acknowledged=reporter.acknowledged if one_by_one else None,
+        acknowledged=reporter.acknowledged if waits or reporter.is_verbose else None,
+        waits=waits,
         failed=reporter.failed if plan.is_prompt else None,
         interrupted=reporter.interrupted,
         tee=partial(_write, plan.delimiter) if plan.is_tee else None,
@@ -78,7 +83,7 @@ def _source(plan: Plan, each: Input) -> LineSource:
     )
 
 
-def _table(plan: Plan, each: Input) -> Table:
+def _table(plan: Plan, each: Input) -> ColumnTable:
     from aioproducer.cli.extras import require
     from aioproducer.cli.produce.tables import ColumnTable
 

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from aioproducer import Producer
 from aioproducer.cli.produce.blocks import in_thread
+from aioproducer.cli.verb import Trouble
 
 __all__ = ["ColumnTable"]
 
@@ -22,7 +23,7 @@ class ColumnTable:
     """A file whose rows are records.
 
     ``key``, ``timestamp``, ``partition`` and the values of ``header_columns`` name columns; ``values`` too: one is the value
-    itself, several or none (all without another role) a JSON object. ``file`` is a path, or an open pipe.
+    itself, several or none (all of them) a JSON object. ``file`` is a path, or an open pipe.
     """
 
     file: Path | BinaryIO
@@ -36,18 +37,46 @@ class ColumnTable:
 
     async def send(self, producer: Producer, topic: str, on_progress: Callable[[Any], object]) -> None:
         """Send all rows."""
+        if self._is_empty():
+            return
+        reader = await in_thread(self._reader)
         as_json = len(self.values) != 1
+        rows, text = self._with_text(reader)
+        header_columns = {name: text.get(column, column) for name, column in self.header_columns.items()}
         await producer.send_table(
             topic,
-            await in_thread(lambda: self._text_columns(self._reader())),
-            key=self.key,
-            value=(list(self.values) or None) if as_json else self.values[0],
-            headers={**self.header_columns, **self.headers} or None,
+            rows,
+            key=None if self.key is None else text.get(self.key, self.key),
+            value=list(self.values or reader.schema.names) if as_json else text.get(self.values[0], self.values[0]),
+            headers={**header_columns, **self.headers} or None,
             partition=self.partition,
             timestamp=self.timestamp,
             value_format="json" if as_json else None,
             on_progress=on_progress,
         )
+
+    def check(self) -> None:
+        """Raise Trouble if the file cannot be read as a table, or has no column of a name."""
+        if self._is_empty():
+            return
+        try:
+            columns: list[str] = self._reader().schema.names
+        except OSError as error:
+            raise Trouble(str(error)) from error
+        named = {
+            "--key-field": [self.key],
+            "--value-field": self.values,
+            "--header-field": self.header_columns.values(),
+            "--partition-field": [self.partition],
+            "--timestamp-field": [self.timestamp],
+        }
+        for flag, names in named.items():
+            for name in names:
+                if isinstance(name, str) and name not in columns:
+                    raise Trouble(f"{flag} {name}: {self._name()} has no such column, only {', '.join(columns)}.")
+
+    def _is_empty(self) -> bool:
+        return isinstance(self.file, Path) and self.file.is_file() and not self.file.stat().st_size
 
     def _reader(self) -> Any:
         """A pyarrow.RecordBatchReader. Raises OSError, also for a file in another format."""
@@ -87,30 +116,36 @@ class ColumnTable:
                 return file.read(len(_ARROW)) == _ARROW
         return cast("BufferedReader", self.file).peek(len(_ARROW)).startswith(_ARROW)
 
-    def _text_columns(self, reader: Any) -> Any:
-        """The same rows, with numbers and times as text in columns that become keys, headers and whole values."""
+    def _with_text(self, reader: Any) -> tuple[Any, Mapping[str, str]]:
+        """The same rows, with text of the numbers and times that become keys, headers and whole values.
+
+        Returns also the names of the columns with text, by those of the columns themselves.
+        """
         pyarrow: Any = import_module("pyarrow")
 
         named = {*self.header_columns.values(), *([self.key] if self.key else ())}
         if len(self.values) == 1:
             named.add(self.values[0])
-        types = pyarrow.types
-        cast_to_text = [
-            each.name
-            for each in reader.schema
+        types, schema = pyarrow.types, reader.schema
+        text = {
+            each.name: f"{each.name} as text"
+            for each in schema
             if each.name in named
             and (types.is_primitive(each.type) or types.is_decimal(each.type))  # not text, bytes, lists, structures
-        ]
-        if not cast_to_text:
-            return reader
-        fields = [each.with_type(pyarrow.string()) if each.name in cast_to_text else each for each in reader.schema]
-        schema = pyarrow.schema(fields)
+        }
+        if not text:
+            return reader, text
+        for name in text:
+            while text[name] in schema.names:
+                text[name] += "_"
+        with_text = pyarrow.schema([*schema, *(pyarrow.field(name, pyarrow.string()) for name in text.values())])
 
         def batches() -> Iterator[Any]:
             for batch in reader:
-                yield batch.cast(schema)
+                copies = [batch.column(name).cast(pyarrow.string()) for name in text]
+                yield pyarrow.RecordBatch.from_arrays([*batch.columns, *copies], schema=with_text)
 
-        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+        return pyarrow.RecordBatchReader.from_batches(with_text, batches()), text
 
     def _name(self) -> str:
         return str(self.file) if isinstance(self.file, Path) else "standard input"
