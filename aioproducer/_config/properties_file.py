@@ -11,7 +11,7 @@ from typing import Final
 
 from aioproducer.errors import ConfigError
 
-__all__ = ["read_properties"]
+__all__ = ["properties_in", "read_properties"]
 
 
 #: Text that is not a path, whose errors would show it: a line break or ``=``, or a key before ``:`` or a blank (no drive).
@@ -19,7 +19,10 @@ _TEXT: Final = re.compile(r"[^=\n\r]*[=\n\r]|\s*(?!\w:[\\/])[\w.-]+:|\s*\w+(\.\w
 
 
 def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Mapping[str, object]:
-    """The keys and values of a mapping, of a file, or of text in the format of one."""
+    """The keys and values of a mapping, of a file, or of text in the format of one.
+
+    The last of several equal keys wins, as in Java.
+    """
     if isinstance(source, Mapping):
         return source
     if not isinstance(source, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller without types
@@ -31,22 +34,25 @@ def read_properties(source: Mapping[str, object] | str | os.PathLike[str]) -> Ma
         # Not shown: it may hold a password.
         raise ConfigError("from_properties() was given a URL; pass it to from_url().")
     if isinstance(source, str) and _TEXT.match(source):
-        return _parse_properties(source)
-    path = Path(source)
+        return {key: value for _, key, value in _parsed(source)}
+    return {key: value for _, key, value in properties_in(Path(source))}
+
+
+def properties_in(path: Path) -> list[tuple[int, str, str]]:
+    """The line number, key and value of each property in a file; a key may be there several times."""
     try:
         content = path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else error
         raise ConfigError(f"The properties file {str(path)!r} cannot be read: {reason}.") from error
     try:
-        return _parse_properties(content.decode("utf-8-sig"))
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return _parse_properties(content.decode("iso-8859-1"))
+        text = content.decode("iso-8859-1")
+    return list(_parsed(text))
 
 
-def _parse_properties(text: str) -> dict[str, object]:
-    """The keys and values in the text of a .properties file; the last of several equal keys wins, as in Java."""
-    properties: dict[str, object] = {}
+def _parsed(text: str) -> Iterator[tuple[int, str, str]]:
     for number, line in _logical_lines(text):
         end = 0
         while end < len(line) and line[end] not in "=: \t\f":
@@ -54,8 +60,7 @@ def _parse_properties(text: str) -> dict[str, object]:
         rest = line[end:].lstrip(" \t\f")
         if rest[:1] in ("=", ":"):
             rest = rest[1:].lstrip(" \t\f")
-        properties[_unescape(line[:end], number)] = _unescape(rest, number)
-    return properties
+        yield number, _unescape(line[:end], number), _unescape(rest, number)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

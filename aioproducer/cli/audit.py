@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.cli.arguments import PAIRS, add_option_argument, positive
+from aioproducer.cli.arguments import PAIRS, SERVERS, add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
 from aioproducer.cli.spark_command import in_percent, refuse_spark_connect, require_spark, session_for
@@ -30,7 +30,7 @@ _SAMPLES_SHOWN: Final = 12
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit codes: 0 no faults, 1 faults were found, 2 the audit could not run."
     parser.add_argument("--topic", required=True, help="the topic to audit; should not be written to during the audit")
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the cluster")
+    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     against = parser.add_argument_group("what the topic is compared with: files, or sequence numbers in its records")
     against.add_argument(
         "--expected", metavar="FILE", nargs="+", help="files whose rows should be in the topic, once each"

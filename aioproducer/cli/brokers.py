@@ -34,7 +34,7 @@ class Brokers:
         #: The address of the broker that was connected first.
         self.asked = ""
         #: What has not been done yet, for the message if the time is over.
-        self.stage = "no bootstrap server was connected"
+        self.stage = "no bootstrap server was connected; aioproducer doctor finds the cause"
         self._config = config
         self._connector = Connector(config, client_id, Random(), log=ClientLog(client_id))
         self._limit_s = limit_s

@@ -18,6 +18,10 @@ _EPILOG: Final = """examples:
 
 exit codes: 0; 2 shtab is not installed: pip install 'aioproducer[cli]'"""
 
+#: shtab's registration in bash, which switches the completion of file names off; with it, the values of flags have it.
+_WITHOUT_FILES: Final = "complete -o bashdefault -F "
+_WITH_FILES: Final = "complete -o bashdefault -o default -F "
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
@@ -30,7 +34,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
 
     require("Completion", ["shtab"], "cli")
     shtab: Any = import_module("shtab")
-    print(shtab.complete(whole_parser(), shell=options.shell))
+    script: str = shtab.complete(whole_parser(), shell=options.shell)
+    print(script.replace(_WITHOUT_FILES, _WITH_FILES))
     return ExitCode.OK
 
 

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from aioproducer import ConfigError, Producer, ProducerConfig
-from aioproducer.cli.arguments import add_option_argument, positive
+from aioproducer.cli.arguments import SERVERS, add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import loop_factory, require
 from aioproducer.cli.flights import flights
@@ -49,7 +49,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "Exit codes: 0 the records read back are those sent, 1 they are not, 2 it could not run."
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--bootstrap-servers", metavar="HOST:PORT,...", help="use this cluster instead of the built-in fake broker"
+        *SERVERS,
+        dest="bootstrap_servers",
+        metavar="HOST:PORT,...",
+        help="use this cluster instead of the built-in fake broker",
     )
     where.add_argument(
         "--kafka",

@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.cli.arguments import add_option_argument
+from aioproducer.cli.arguments import SERVERS, add_option_argument
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 the job was removed, or shown; 1 the log has no such job, or you declined; 2 the removal could not "
         "start. The rows of the job stay in Kafka: if it runs again, consumers get them twice."
     )
-    parser.add_argument("--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,...", required=True)
+    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the job's transactional.id")
     parser.add_argument("--job-id", metavar="ID", required=True, help="the job's option job.id")
     parser.add_argument(

@@ -19,7 +19,9 @@ examples:
   aioproducer kafka
   aioproducer kafka 3.9.2 --brokers 3 --topic orders:6
   aioproducer kafka --property auto.create.topics.enable=false
+  aioproducer kafka --json    (one line for scripts: {"bootstrap_servers": "127.0.0.1:41007", "version": "3.9.2"})
 
+Each broker listens on a free port of 127.0.0.1, another one at each start; the first line of the output has the address.
 It needs Java 17. Maven downloads the jars once, unless the environment variable AIOPRODUCER_KAFKA_JARS names a folder
 that has them. All data are deleted when it ends.
 
@@ -51,6 +53,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--property", dest="properties", help="a property of the brokers and the controller; may be repeated", **PAIRS
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the address and the version as one line of JSON instead of text"
     )
 
 
@@ -90,6 +95,12 @@ def _create_topics(cluster: KafkaCluster, options: argparse.Namespace) -> None:
 
 
 def _announce(cluster: KafkaCluster, options: argparse.Namespace) -> None:
+    if options.json:
+        import json
+
+        started = {"bootstrap_servers": cluster.bootstrap_servers, "version": str(cluster.version)}
+        print(json.dumps(started), flush=True)
+        return
     brokers = "one broker" if options.brokers == 1 else f"{options.brokers} brokers"
     print(f"Apache Kafka {cluster.version}, {brokers}, at {cluster.bootstrap_servers}; Ctrl-C ends it.", flush=True)
     print(f"Data and logs: {cluster.data_directory(cluster.broker_ids[0]).parent}", flush=True)

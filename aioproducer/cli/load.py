@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.cli.arguments import add_option_argument, positive
+from aioproducer.cli.arguments import SERVERS, add_option_argument, positive
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
 from aioproducer.cli.spark_command import in_percent, refuse_spark_connect, require_spark, session_for
@@ -34,7 +34,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", help="Parquet, CSV, JSON lines or text files, or directories"
     )
     parser.add_argument("--topic", required=True, help="the topic; must exist")
-    parser.add_argument("--bootstrap-servers", metavar="HOST:PORT,...", required=True, help="the cluster")
+    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     once = parser.add_argument_group("exactly once")
     once.add_argument(
         "--exactly-once", action="store_true", help="write in transactions that can be resumed after a crash"

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.cli.arguments import add_option_argument
+from aioproducer.cli.arguments import SERVERS, add_option_argument
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "interfered, Kafka refused, or Kafka's answer was lost; 2 the reset could not start. Stop the query and roll its "
         "checkpoint back first."
     )
-    parser.add_argument("--bootstrap-servers", "--bootstrap-server", metavar="HOST:PORT,...", required=True)
+    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the query's transactional.id")
     topic = parser.add_mutually_exclusive_group(required=True)
     topic.add_argument("--topic", help="the query's option 'topic', if it has no commit.marker.topic")

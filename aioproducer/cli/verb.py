@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
 
-__all__ = ["ExitCode", "Trouble", "Verb"]
+__all__ = ["ExitCode", "Trouble", "Verb", "in_shell"]
 
 
 class ExitCode(IntEnum):
@@ -23,6 +23,11 @@ class ExitCode(IntEnum):
 
 class Trouble(Exception):
     """An expected error that keeps a verb from running; the message says how to fix it."""
+
+
+def in_shell(error: Exception) -> str:
+    """The message of an error for users of a shell: with the verb that does what a function of Python does."""
+    return str(error).replace("describe_options() lists", "aioproducer config lists")
 
 
 class Verb(NamedTuple):

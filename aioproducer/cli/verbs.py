@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,8 @@ from importlib import import_module
 from typing import Final, NoReturn, cast
 
 from aioproducer._version import __version__
-from aioproducer.cli.verb import ExitCode, Trouble, Verb
+from aioproducer.cli.parser import Parser
+from aioproducer.cli.verb import ExitCode, Trouble, Verb, in_shell
 from aioproducer.errors import KafkaError
 
 __all__ = ["SUMMARIES", "run_verb", "whole_parser"]
@@ -34,37 +36,75 @@ SUMMARIES: Final[Mapping[str, tuple[str, str]]] = {
     "top": ("top.command", "Show the status page of a service in a terminal."),
 }
 
+#: The errors of an output that takes no more.
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+
+#: The flags that need no verb.
+_OWN_FLAGS: Final = ("--help", "--version")
+
 
 def run_verb(arguments: Sequence[str] | None = None) -> int:
     """Does the work of `aioproducer.cli.main.main`; raises KeyboardInterrupt on Ctrl-C before the verb runs."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    verb, options = _parsed(given)
+    named = "aioproducer"
+    try:
+        try:
+            verb, options = _parsed(given)
+            named = f"aioproducer {verb.name}"
+            return _run(verb, options)
+        finally:
+            if sys.stdout is not None:  # None: the shell has closed it
+                sys.stdout.flush()  # a failure at the interpreter's exit would print a traceback
+    except BrokenPipeError:
+        _forget_stdout()
+        return ExitCode.BAD
+    except OSError as error:
+        if not _is_of_stdout(error):
+            raise
+        print(f"{named}: standard output cannot be written: {error.strerror}.", file=sys.stderr)
+        _forget_stdout()
+        return ExitCode.USAGE
+
+
+def _run(verb: Verb, options: argparse.Namespace) -> int:
     try:
         return verb.run(options)
     except (Trouble, KafkaError) as error:
-        print(f"aioproducer {verb.name}: {error}", file=sys.stderr)
+        print(f"aioproducer {verb.name}: {in_shell(error)}", file=sys.stderr)
         return ExitCode.USAGE
     except KeyboardInterrupt:
         print(f"aioproducer {verb.name}: interrupted.", file=sys.stderr)
         return ExitCode.INTERRUPTED
-    except BrokenPipeError:
-        _forget_stdout()
-        return ExitCode.BAD
 
 
 def _parsed(arguments: Sequence[str]) -> tuple[Verb, argparse.Namespace]:
+    if arguments and arguments[0] == "help":
+        arguments = [*arguments[1:], "--help"]
     name = arguments[0] if arguments else ""
     if name not in SUMMARIES:
-        _parser().parse_args(arguments)  # shows the help, the version or the mistake
+        parser = _parser()
+        _refuse_flag_before_verb(parser, arguments)
+        parser.parse_args(arguments)  # shows the help, the version or the mistake
         raise AssertionError("argparse accepts only verbs")
     module, summary = SUMMARIES[name]
     verb = _verb(module)
-    parser = argparse.ArgumentParser(prog=f"aioproducer {name}", description=summary)
+    parser = Parser(prog=f"aioproducer {name}", description=summary)
     verb.configure(parser)
     try:
         return verb, parser.parse_intermixed_args(arguments[1:])  # options may stand between files
     except TypeError:  # it has verbs inside
         return verb, parser.parse_args(arguments[1:])
+
+
+def _refuse_flag_before_verb(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Report an unknown flag before the verb; argparse would take the flag's value for the verb, or miss the verb."""
+    flag = arguments[0].partition("=")[0] if arguments else ""
+    if not flag.startswith("-") or flag == "-h" or any(own.startswith(flag) for own in _OWN_FLAGS):
+        return
+    verb = next((each for each in arguments if each in SUMMARIES), None)
+    if verb is None:
+        parser.error(f"unrecognized arguments: {flag}")
+    parser.error(f"unknown flag {flag}: the flags of a verb come after the verb, as in aioproducer {verb} {flag}")
 
 
 def _verb(module: str) -> Verb:
@@ -78,7 +118,11 @@ def whole_parser() -> argparse.ArgumentParser:
 
 def _parser(*, are_complete: bool = False) -> argparse.ArgumentParser:
     """The parser of the command itself; ``are_complete``: with the arguments of its verbs."""
-    parser = argparse.ArgumentParser(prog="aioproducer", description="The asyncio-native Apache Kafka producer.")
+    parser = Parser(
+        prog="aioproducer",
+        description="The asyncio-native Apache Kafka producer.",
+        epilog="aioproducer help VERB, or aioproducer VERB --help, shows the flags of a verb.",
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version, and exit")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for name, (module, summary) in SUMMARIES.items():
@@ -98,6 +142,11 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def _is_of_stdout(error: OSError) -> bool:
+    """Whether standard output raised the error: verbs report those of files themselves, and these have names."""
+    return error.filename is None and error.errno in _NO_ROOM
+
+
 def _forget_stdout() -> None:
-    """Keep the interpreter from flushing into a closed pipe at exit, which would print a traceback."""
+    """Keep the interpreter from flushing to a closed pipe or a full disk at exit, which would print a traceback."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -141,10 +141,10 @@ def test_a_valid_file_shows_the_options_without_secrets(file: Path, capsys: pyte
     shown = [line.split() for line in out.splitlines() if line.startswith("  ")]
     assert shown == [
         ["linger_ms", "7"],
-        ["security_protocol", "'SASL_SSL'"],
-        ["sasl_mechanism", "'PLAIN'"],
-        ["sasl_username", "'me'"],
-        ["sasl_password", "Secret('***')"],
+        ["security_protocol", "SASL_SSL"],
+        ["sasl_mechanism", "PLAIN"],
+        ["sasl_username", "me"],
+        ["sasl_password", "***"],
     ]
 
 
@@ -168,11 +168,54 @@ def test_each_mistake_is_listed(file: Path, capsys: pytest.CaptureFixture[str]) 
 
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["mistake"] * 3 + ["ignored", f"{file} has 3 mistakes."]
+    assert [line.split(":")[1] for line in lines[:3]] == [" line 1", " line 2", " line 3"]
     assert "must be a whole number of milliseconds" in lines[0]
     assert "Did you mean" in lines[1]
 
     assert run("--check", str(file), "--json") is ExitCode.BAD
     assert len(json.loads(capsys.readouterr().out)["mistakes"]) == 3
+
+
+def test_a_key_that_is_repeated_is_a_warning(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("# comment\nacks=1\nlinger.ms=\\\n7\n\nacks=0\nlinger.ms=8\nacks=all\n")
+
+    assert run("--check", str(file)) is ExitCode.OK
+    warnings = [
+        "acks is on lines 2, 6 and 8; the last one counts.",
+        "linger.ms is on lines 3 and 7; the last one counts.",
+    ]
+    assert capsys.readouterr().out.splitlines()[:2] == [f"warning: {each}" for each in warnings]
+
+    assert run("--check", str(file), "--json") is ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["warnings"] == warnings
+
+
+def test_an_unknown_key_names_the_verb_that_lists_all(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("\nfrobnication=1\n")
+
+    assert run("--check", str(file)) is ExitCode.BAD
+    sentence = "'frobnication' is not an option. aioproducer config lists all options."
+    assert capsys.readouterr().out.startswith(f"mistake: line 2: {sentence}\n")
+
+
+def test_values_are_shown_as_a_file_has_them(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["linger.ms=0", "security.protocol=SASL_PLAINTEXT", "sasl.mechanism=SCRAM-SHA-256", "sasl.username=me"]
+    flags = [part for each in [*options, f"sasl.password={PASSWORD}"] for part in ("-X", each)]
+    assert run("-b", "one:9092,two:9092", *flags) is ExitCode.OK
+
+    lines = capsys.readouterr().out.splitlines()
+    shown = {line.split()[0]: line.rsplit(maxsplit=1)[0].split(maxsplit=1)[1].strip() for line in lines}
+    names = ("bootstrap_servers", "acks", "linger_ms", "sasl_password", "ssl_cafile", "client_id", "interceptors")
+    assert [shown[each] for each in names] == ["one:9092,two:9092", "all", "0", "***", "not set", "not set", "not set"]
+    assert (shown["enable_idempotence"], shown["security_protocol"]) == ("true", "SASL_PLAINTEXT")
+
+
+def test_a_type_that_repeats_the_name_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("acks", "compression_type", "sasl_mechanism") is ExitCode.OK
+    assert "Type:" not in capsys.readouterr().out
+
+    assert run("linger_ms") is ExitCode.OK
+    assert "Type:        int\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("text", ["acks=0\nenable.idempotence=true\n", "linger.ms=\\u12\n"])

@@ -124,7 +124,7 @@ def test_a_sound_cluster_has_no_fault(doctor: Doctor) -> None:
     found.assert_sound()
     assert found.report["verdict"] == "A producer with this configuration would work."
     assert found.outcomes["TLS"] == found.outcomes["clock"] == "skipped"
-    assert "3 partition(s), 3 replica(s), at least 3 in sync" in found.step("topic")["sentence"]
+    assert "3 partitions, 3 replicas, at least 3 in sync" in found.step("topic")["sentence"]
     assert found.step("brokers")["sentence"].count("is ready") == 3
 
 
@@ -154,6 +154,16 @@ def test_a_test_record_is_acknowledged_and_shows_the_brokers_clock(doctor: Docto
     found.assert_sound()
     assert "partition 0 at offset 0 of topic 'orders'" in found.step("send")["sentence"]
     assert found.outcomes["clock"] == "ok"
+
+
+def test_a_topic_with_the_clients_timestamps_is_the_reason_to_skip_the_clock(doctor: Doctor) -> None:
+    with FakeBroker(topics={"orders": 1}) as broker:
+        found = doctor(broker.bootstrap_servers, "orders", "--send")
+
+    found.assert_sound()
+    assert "1 partition, 1 replica, at least" in found.step("topic")["sentence"]
+    assert found.outcomes["clock"] == "skipped"
+    assert "topic 'orders' has message.timestamp.type=CreateTime" in found.step("clock")["sentence"]
 
 
 def test_a_test_transaction_is_aborted(doctor: Doctor) -> None:
@@ -233,6 +243,7 @@ def test_a_closed_port_is_named(doctor: Doctor) -> None:
 
     assert f"127.0.0.1:{port} refused the connection" in fault["sentence"]
     assert f"nothing listens on port {port}" in fault["cause"]
+    assert f"set its option listeners to a reachable address with port {port}." in fault["change"]
 
 
 def test_a_bootstrap_host_that_does_not_resolve_is_named(doctor: Doctor) -> None:
@@ -255,10 +266,17 @@ def test_timeouts_refusals_and_missing_routes_are_distinguished() -> None:
 
 
 @contextmanager
-def http_server() -> Generator[int]:
-    """A web server that, like many, waits for the end of a line."""
+def http_server(*, refuses_tls: bool = False) -> Generator[int]:
+    """A web server that, like many, waits for the end of a line; ``refuses_tls``: it answers a TLS handshake at once."""
 
     class Handler(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            if refuses_tls and self.connection.recv(1, socket.MSG_PEEK) == b"\x16":
+                self.connection.recv(4096)
+                self.wfile.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            else:
+                super().handle()
+
         def do_GET(self) -> None:
             self.send_error(400)
 
@@ -320,6 +338,13 @@ def test_a_web_server_on_the_port_is_named(doctor: Doctor, authority: Certificat
 def test_a_web_server_that_waits_for_a_line_is_named(doctor: Doctor) -> None:
     with http_server() as port:
         fault = doctor(f"127.0.0.1:{port}", "--timeout", "1").fault("API versions")
+
+    assert "is a web server, not Kafka" in fault["sentence"]
+
+
+def test_a_web_server_that_waits_for_a_line_is_named_with_tls(doctor: Doctor, authority: CertificateAuthority) -> None:
+    with http_server(refuses_tls=True) as port:
+        fault = doctor(f"127.0.0.1:{port}", "--timeout", "1", **tls(authority)).fault("TLS")
 
     assert "is a web server, not Kafka" in fault["sentence"]
 
@@ -414,7 +439,7 @@ def test_a_certificate_that_ends_soon_is_a_warning() -> None:
     found = certificate_days(node, 3.2, "kafka:9093 uses TLSv1.3")
     assert found is not None
     assert found.outcome is Outcome.WARNING
-    assert "ends in 3 day(s)" in found.cause
+    assert "ends in 3 days." in found.cause
     assert certificate_days(node, 30, "") is None
 
 
@@ -596,8 +621,10 @@ def test_an_unknown_topic_that_brokers_do_not_create_is_named(doctor: Doctor) ->
     with FakeBroker(auto_create_topics=False) as broker:
         broker.control("DescribeConfigs", creating("false"), times=None)
         fault = doctor(broker.bootstrap_servers, "orders").fault("topic")
+        servers = broker.bootstrap_servers
 
     assert fault["sentence"] == "Topic 'orders' does not exist."
+    assert f"kafka-topics.sh --bootstrap-server {servers} --create --topic orders;" in fault["change"]
     assert "auto.create.topics.enable is false" in fault["cause"]
 
 
@@ -625,7 +652,7 @@ def test_too_few_replicas_in_sync_are_named(doctor: Doctor) -> None:
         fault = doctor(broker.bootstrap_servers, "orders").fault("topic")
         doctor(broker.bootstrap_servers, "orders", acks="1", enable_idempotence="false").assert_sound()
 
-    assert "Partition 0 of topic 'orders' has 1 replica(s) in sync, and min.insync.replicas is 2" in fault["sentence"]
+    assert "Partition 0 of topic 'orders' has 1 replica in sync, and min.insync.replicas is 2" in fault["sentence"]
     assert "brokers 2, 3" in fault["change"]
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
+import errno
 import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import aioproducer
 from aioproducer._twin import implementation
+from aioproducer.cli.config import command as config_command
 from aioproducer.cli.main import main
+from aioproducer.cli.verb import ExitCode
 from aioproducer.cli.verbs import SUMMARIES
 
 TOPIC = ["--topic", "orders", "--bootstrap-servers", "127.0.0.1:1"]
@@ -61,7 +66,8 @@ def test_the_version_names_the_environment_variable_that_chose_python() -> None:
         (["audit", *TOPIC, "--records", "0"], "must be at least 1"),
         (["audit", *TOPIC, "-X", "security.protocol"], "not NAME=VALUE"),
         (["audit", *TOPIC, "--partitioner", "sticky"], "murmur2"),
-        (["load"], "FILE"),
+        (["load"], "--topic"),
+        (["load", *TOPIC], "FILE"),
         (["load", "rows.csv"], "--topic"),
         (["load", "rows.csv", *TOPIC, "--max-files", "0"], "must be at least 1"),
         (["load", "rows.csv", *TOPIC, "-R", "header"], "not NAME=VALUE"),
@@ -76,6 +82,120 @@ def test_wrong_usage_exits_with_2_and_a_reason(
 
     assert exit_.value.code == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "program", "complaint"),
+    [
+        (["prodcue"], "", "unknown verb 'prodcue'. Did you mean 'produce'?"),
+        (["help", "prodcue"], "", "unknown verb 'prodcue'. Did you mean 'produce'?"),
+        (["spark", "reset-markr"], " spark", "unknown action 'reset-markr'. Did you mean 'reset-marker'?"),
+        (["--versoin"], "", "unrecognized arguments: --versoin. Did you mean --version?"),
+        (["-b", "h:1"], "", "unrecognized arguments: -b"),
+        (
+            ["demo", "--compresion", "zstd"],
+            " demo",
+            "unrecognized arguments: --compresion zstd. Did you mean --compression-type?",
+        ),
+        (
+            ["transactions", "-b", "h", "list", "x", "--stats", "Empty"],
+            " transactions",
+            "unrecognized arguments: x --stats Empty. Did you mean --state?",
+        ),
+        (["demo", "--frobnicate"], " demo", "unrecognized arguments: --frobnicate"),
+        (
+            ["load", "--value-format", "arvo", "f"],
+            " load",
+            "argument --value-format: invalid choice: 'arvo' (choose from 'json', 'avro', 'raw'). Did you mean 'avro'?",
+        ),
+        (
+            ["-b", "h:1", "meta"],
+            "",
+            "unknown flag -b: the flags of a verb come after the verb, as in aioproducer meta -b",
+        ),
+    ],
+)
+def test_an_error_is_one_line_with_the_nearest_name_and_refers_to_the_help(
+    arguments: list[str], program: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(arguments)
+
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"aioproducer{program}: error: {complaint}",
+        f"See: aioproducer{program} --help",
+    ]
+
+
+@pytest.mark.parametrize("verb", [[], ["meta"], ["spark", "reset-marker"]])
+def test_help_is_also_a_verb(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    shown: list[str] = []
+    for arguments in (["help", *verb], [*verb, "--help"]):
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        assert exit_.value.code == 0
+        shown.append(capsys.readouterr().out)
+
+    assert shown[0] == shown[1]
+    assert shown[0].startswith(f"usage: {' '.join(['aioproducer', *verb])} ")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("arguments", "named"), [(["config"], "aioproducer config"), (["--version"], "aioproducer")])
+def test_a_full_disk_is_one_sentence(arguments: list[str], named: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aioproducer", *arguments],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+
+    assert done.stderr == f"{named}: standard output cannot be written: No space left on device.\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("number", "filename"), [(errno.ENOSPC, "rows.csv"), (errno.EMFILE, None)])
+def test_an_error_of_another_file_is_not_one_of_standard_output(
+    number: int, filename: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(options: argparse.Namespace) -> ExitCode:
+        raise OSError(number, os.strerror(number), filename)
+
+    monkeypatch.setattr(config_command, "VERB", config_command.VERB._replace(run=run))
+
+    with pytest.raises(OSError, match=os.strerror(number)):
+        main(["config"])
+
+
+def test_an_unknown_option_names_the_verb_that_lists_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "frobnication"]) == 2
+
+    sentence = "'frobnication' is not an option. aioproducer config lists all options."
+    assert capsys.readouterr().err == f"aioproducer config: {sentence}\n"
+
+
+@pytest.mark.parametrize("flag", ["-b", "--bootstrap-server", "--bootstrap-servers"])
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("demo", []),
+        ("audit", ["--topic", "t"]),
+        ("load", ["--topic", "t", "rows.csv"]),
+        ("spark", ["reset-marker", "--transactional-id", "i", "--topic", "t"]),
+        ("spark", ["forget-job", "--transactional-id", "i", "--job-id", "j"]),
+        ("perf.command", ["-t", "t", "--record-size", "1"]),
+    ],
+)
+def test_the_cluster_has_the_same_flags_in_all_verbs(module: str, arguments: list[str], flag: str) -> None:
+    parser = argparse.ArgumentParser()
+    import_module(f"aioproducer.cli.{module}").VERB.configure(parser)
+
+    assert parser.parse_args([*arguments, flag, "h:1"]).bootstrap_servers == "h:1"
 
 
 @pytest.mark.parametrize(
@@ -194,3 +314,10 @@ def test_bash_completes_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     script = f'{capsys.readouterr().out}\n{words}\n_shtab_aioproducer\necho "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["--transactional-id"]
+
+
+def test_bash_completes_file_names_where_no_word_is_suggested(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", "bash"])
+    script = f"{capsys.readouterr().out}\ncomplete -p aioproducer"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert "-o default" in done.stdout

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from aioproducer.cli.meta.cluster import CONFIGS
 from aioproducer.cli.meta.command import VERB
 from aioproducer.cli.verb import ExitCode, Trouble
 from aioproducer.protocol import ErrorCode
@@ -149,6 +150,20 @@ def test_a_silent_broker_has_a_time_limit() -> None:
         # A slow machine may not even connect in this time.
         with pytest.raises(Trouble, match=r"After 0.1 s|No bootstrap server can be used"):
             run("-b", broker.bootstrap_servers, "--timeout", "0.1")
+
+
+def test_a_silent_server_is_a_case_for_the_doctor() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(Trouble, match="aioproducer doctor finds the cause"):
+            run("-b", f"127.0.0.1:{port}", "--timeout", "0.3")
+
+
+def test_the_help_names_the_configurations_that_are_shown() -> None:
+    parser = argparse.ArgumentParser()
+    VERB.configure(parser)
+
+    assert all(name in parser.format_help() for name in CONFIGS)
 
 
 @pytest.mark.parametrize("text", ["0", "nan", "1e9", "soon"])

@@ -578,3 +578,13 @@ def test_a_cluster_that_cannot_be_reached_is_no_result(capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("aioproducer perf: ")
+
+
+def test_the_help_spells_out_what_a_flag_means_in_a_search(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["perf", "--help"])
+
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "find the highest rate whose 99th percentile of latency stays below MS milliseconds" in shown
+    assert "with --target-latency, the most that each probe sends" in shown
+    assert "with --target-latency, the rate of the first probe" in shown

@@ -13,9 +13,9 @@ from aioproducer._config.names import librdkafka_option
 from aioproducer._config.neighbours import is_of_another
 from aioproducer._config.problems import Problems
 from aioproducer._config.properties import java_options
-from aioproducer._config.properties_file import read_properties
+from aioproducer._config.properties_file import properties_in, read_properties
 from aioproducer.cli.configuration import configuration
-from aioproducer.cli.verb import Trouble
+from aioproducer.cli.verb import Trouble, in_shell
 from aioproducer.config import OPTIONS, Option, ProducerConfig
 from aioproducer.errors import ConfigError
 
@@ -35,9 +35,13 @@ class Given(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The mistakes of a file, the keys that a producer ignores, and the options that differ from the defaults."""
+    """The mistakes of a file, the keys that a producer ignores, and the options that differ from the defaults.
+
+    ``warnings`` name the keys that the file has more than once.
+    """
 
     mistakes: Sequence[str]
+    warnings: Sequence[str]
     ignored: Sequence[str]
     options: Sequence[Given]
     has_servers: bool
@@ -52,17 +56,20 @@ def check(path: Path) -> Checked:
         raise Trouble(f"The properties file {str(path)!r} cannot be read: {error.strerror}.") from error
     ignored: list[str] = []
     found: Mapping[str, object] = {}
+    lines: Sequence[tuple[int, str, str]] = ()
     try:
-        properties = read_properties(path)
+        lines = properties_in(path)
+        properties = {key: value for _, key, value in lines}
         ignored = [key for key in properties if is_of_another(key)]
         problems = Problems()
         found = _options_in({key: value for key, value in properties.items() if key not in ignored}, problems)
         problems.raise_if_any()
         config = ProducerConfig.create(**cast("Any", {"bootstrap_servers": _ANY_CLUSTER, **found}))
     except ConfigError as error:
-        return Checked(_mistakes(error), ignored, (), "bootstrap_servers" in found)
+        mistakes = _with_lines(_mistakes(error), lines)
+        return Checked(mistakes, _repeated(lines), ignored, (), "bootstrap_servers" in found)
     sources = dict.fromkeys(found, "file")
-    return Checked((), ignored, _different(config, sources), "bootstrap_servers" in found)
+    return Checked((), _repeated(lines), ignored, _different(config, sources), "bootstrap_servers" in found)
 
 
 def effective(options: argparse.Namespace, environ: Mapping[str, str]) -> Sequence[Given]:
@@ -122,5 +129,30 @@ def _given(config: ProducerConfig, option: Option, sources: Mapping[str, str]) -
 
 def _mistakes(error: ConfigError) -> Sequence[str]:
     """The single errors in one that may list several."""
-    first, *listed = str(error).split(_LISTED)
+    first, *listed = in_shell(error).split(_LISTED)
     return listed or [first]
+
+
+def _with_lines(mistakes: Sequence[str], lines: Sequence[tuple[int, str, str]]) -> Sequence[str]:
+    """The mistakes, with the number of the line if the line has the mistake by itself."""
+    numbers: dict[str, int] = {}
+    for number, key, value in lines:
+        problems = Problems()
+        try:
+            _options_in({key: value}, problems)
+            problems.raise_if_any()
+        except ConfigError as error:
+            numbers |= dict.fromkeys(_mistakes(error), number)
+    return [f"line {numbers[each]}: {each}" if each in numbers else each for each in mistakes]
+
+
+def _repeated(lines: Sequence[tuple[int, str, str]]) -> Sequence[str]:
+    """A warning for each key that the file has more than once."""
+    places: dict[str, list[int]] = {}
+    for number, key, _ in lines:
+        places.setdefault(key, []).append(number)
+    return [
+        f"{key} is on lines {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}; the last one counts."
+        for key, numbers in places.items()
+        if len(numbers) > 1
+    ]

@@ -99,7 +99,13 @@ def _check(path: Path, *, as_json: bool) -> ExitCode:
         options = [_as_json(each) for each in found.options]
         valid = not found.mistakes
         _print_json(
-            {"valid": valid, "mistakes": list(found.mistakes), "ignored": list(found.ignored), "options": options}
+            {
+                "valid": valid,
+                "mistakes": list(found.mistakes),
+                "warnings": list(found.warnings),
+                "ignored": list(found.ignored),
+                "options": options,
+            }
         )
     else:
         print("\n".join(_check_lines(path, found)))
@@ -107,7 +113,8 @@ def _check(path: Path, *, as_json: bool) -> ExitCode:
 
 
 def _check_lines(path: Path, found: Checked) -> Sequence[str]:
-    lines = [f"ignored: {key}: a producer does not use it." for key in found.ignored]
+    lines = [f"warning: {each}" for each in found.warnings]
+    lines += [f"ignored: {key}: a producer does not use it." for key in found.ignored]
     if found.mistakes:
         number = len(found.mistakes)
         verdict = f"{path} has {number} mistake{'' if number == 1 else 's'}."

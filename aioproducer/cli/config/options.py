@@ -93,7 +93,10 @@ def explanation(option: Option) -> Iterator[str]:
     others = [key for key, each in TRANSLATIONS.items() if option.name in each.options and key != librdkafka]
     yield option.name
     yield f"  {option.doc}."
-    yield f"  Type:        {option.type}"
+    if option.type.removesuffix(" | None").lower() != option.name.replace(
+        "_", ""
+    ):  # else it says no more than the name
+        yield f"  Type:        {option.type}"
     yield f"  Must be:     {option.allowed}"
     yield f"  Default:     {_default(option)}"
     yield f"  Java:        {option.java_key or 'not an option there'}"
@@ -123,8 +126,13 @@ def as_json(option: Option) -> dict[str, Any]:
 
 
 def as_text(option: Option, value: object) -> str:
-    """A value for people; secrets are masked."""
-    return option.kind.show(value)
+    """A value as it is written in a properties file; secrets are masked."""
+    if value in (None, "", ()):
+        return "not set"
+    plain = json_value(option, value)
+    if isinstance(plain, bool):
+        return "true" if plain else "false"
+    return ",".join(cast("list[str]", plain)) if isinstance(plain, list) else str(plain)
 
 
 def json_value(option: Option, value: object) -> Any:
@@ -146,7 +154,7 @@ def _row(option: Option) -> tuple[str, ...]:
 
 
 def _default(option: Option) -> str:
-    return "(required)" if option.name == "bootstrap_servers" else as_text(option, option.default)
+    return "(required)" if option.name == "bootstrap_servers" else option.kind.show(option.default)
 
 
 def _librdkafka(option: Option) -> str | None:

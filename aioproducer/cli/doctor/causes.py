@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final
 
-from aioproducer.cli.doctor.report import Finding, fault, warning
+from aioproducer.cli.doctor.report import Finding, counted, fault, warning
 from aioproducer.core.cluster import Node
 
 __all__ = [
@@ -90,8 +90,8 @@ def unreached(node: Node, errors: Sequence[OSError], limit_s: float) -> Finding:
 def _other_address(node: Node) -> str:
     if node.id < 0:
         return (
-            f"Correct {node} in bootstrap_servers; or start the broker, and let its option listeners have port "
-            f"{node.port} on an interface that this machine can reach."
+            f"Correct {node} in bootstrap_servers; or start the broker, and set its option listeners to a reachable address "
+            f"with port {node.port}."
         )
     return (
         f"Set advertised.listeners of broker {node.id} to an address that its clients can reach (now {node.host}:"
@@ -207,7 +207,9 @@ def certificate_days(node: Node, days: float, described: str) -> Finding | None:
     if days >= _SOON_DAYS:
         return None
     return warning(
-        f"{described}, which is soon", f"The certificate of {node} ends in {days:.0f} day(s).", "Renew the certificate."
+        f"{described}, which is soon",
+        f"The certificate of {node} ends in {counted(round(days), 'day')}.",
+        "Renew the certificate.",
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aioproducer.cli.doctor import causes, meaning
-from aioproducer.cli.doctor.report import Finding, Outcome, good, warning
+from aioproducer.cli.doctor.report import Finding, Outcome, counted, good, warning
 from aioproducer.cli.doctor.visit import Visit, Visitor, ask
 from aioproducer.config import ProducerConfig
 from aioproducer.core.cluster import Node
@@ -133,7 +133,8 @@ class ClusterQuestions:
         topic = next((each for each in response.topics if each.name == name), None)
         if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             allows = self._config.allow_auto_create_topics
-            return [meaning.about_missing_topic(name, await self._broker_creates(), client_allows=allows)]
+            server = self._session.connection.name
+            return [meaning.about_missing_topic(name, server, await self._broker_creates(), client_allows=allows)]
         if topic.error_code not in (ErrorCode.NONE, ErrorCode.LEADER_NOT_AVAILABLE):
             return [meaning.about_topic_error(name, topic.error_code, self._user)]
         configs = await self._configs(_TOPIC, name, ["min.insync.replicas", "max.message.bytes"])
@@ -235,5 +236,6 @@ def _summary(topic: MetadataResponseTopic, configs: Mapping[str, str | None]) ->
     most = max((len(each.replica_nodes) for each in topic.partitions), default=0)
     needed = f" (min.insync.replicas {configs['min.insync.replicas']})" if "min.insync.replicas" in configs else ""
     return good(
-        f"Topic {topic.name!r}: {len(topic.partitions)} partition(s), {most} replica(s), at least {in_sync} in sync{needed}"
+        f"Topic {topic.name!r}: {counted(len(topic.partitions), 'partition')}, {counted(most, 'replica')}, at least "
+        f"{in_sync} in sync{needed}"
     )

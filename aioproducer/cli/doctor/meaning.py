@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.cli.doctor.report import Finding, fault, good, warning
+from aioproducer.cli.doctor.report import Finding, counted, fault, good, warning
 from aioproducer.protocol.api_key import ApiKey
 from aioproducer.protocol.error_codes import ErrorCode
 
@@ -107,9 +107,9 @@ def about_topic_error(name: str, code: int, user: str) -> Finding:
     return fault(f"Topic {name!r} has the error {_name(code)}", _text(code), "Look at the log of the brokers.")
 
 
-def about_missing_topic(name: str, broker_creates: bool | None, *, client_allows: bool) -> Finding:
+def about_missing_topic(name: str, server: str, broker_creates: bool | None, *, client_allows: bool) -> Finding:
     """The topic does not exist; ``broker_creates`` None: the broker's configuration could not be read."""
-    create = f"Create it: kafka-topics.sh --create --topic {name}"
+    create = f"Create it: kafka-topics.sh --bootstrap-server {server} --create --topic {name}"
     if broker_creates and client_allows:
         return warning(
             f"Topic {name!r} does not exist, and would be created with the first record",
@@ -154,10 +154,11 @@ def about_partitions(topic: MetadataResponseTopic, min_in_sync: int | None, acks
     short = [each for each in topic.partitions if min_in_sync is not None and len(each.isr_nodes) < min_in_sync]
     if short and acks_all:
         behind = sorted({node for each in short for node in each.replica_nodes if node not in each.isr_nodes})
-        in_sync = ", ".join(sorted({str(len(each.isr_nodes)) for each in short}))
+        numbers = sorted({len(each.isr_nodes) for each in short})
+        in_sync = counted(numbers[0], "replica") if len(numbers) == 1 else f"{', '.join(map(str, numbers))} replicas"
         found.append(
             fault(
-                f"{_partitions([each.partition_index for each in short], topic)} {in_sync} replica(s) in sync, and "
+                f"{_partitions([each.partition_index for each in short], topic)} {in_sync} in sync, and "
                 f"min.insync.replicas is {min_in_sync}",
                 "With acks=all, brokers refuse records with NOT_ENOUGH_REPLICAS until enough replicas are in sync.",
                 (f"Start or repair the brokers {', '.join(map(str, behind))}; " if behind else "Add replicas; ")

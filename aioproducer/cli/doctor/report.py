@@ -12,6 +12,7 @@ __all__ = [
     "Step",
     "as_json",
     "closing",
+    "counted",
     "fault",
     "good",
     "is_sound",
@@ -57,6 +58,11 @@ def warning(sentence: str, cause: str = "", change: str = "") -> Finding:
 def fault(sentence: str, cause: str, change: str) -> Finding:
     """A problem with which a producer does not work."""
     return Finding(Outcome.FAULT, sentence, cause, change)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and the noun in the singular or the plural."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _MARKS: Final = {Outcome.OK: "ok", Outcome.WARNING: "warn", Outcome.FAULT: "FAULT", Outcome.SKIPPED: "skip"}

@@ -153,7 +153,10 @@ class Visitor:
 
     async def _stranger(self, visit: Visit) -> Finding | None:
         assert visit.reached is not None
-        spoken = await spoken_at(visit.reached, min(self._limit_s, _GUESS_S))
+        limit_s = min(self._limit_s, _GUESS_S)
+        # First, since it answers at once if it is one; what follows may wait for the limit there.
+        is_web = await is_web_server(visit.reached, limit_s)
+        spoken = causes.Speech.HTTP if is_web else await spoken_at(visit.reached, limit_s)
         uses_tls, uses_sasl = self._config.uses_tls, self._config.uses_sasl
         return causes.not_kafka(visit.node, spoken, uses_tls=uses_tls, uses_sasl=uses_sasl)
 

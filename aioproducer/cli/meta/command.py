@@ -22,6 +22,9 @@ examples:
 A partition is marked LEADERLESS if it has no leader, UNDER-REPLICATED if a replica is not in sync.
 Topics are never created.
 
+Of the configuration of a topic, six settings are shown, those that matter to a producer: max.message.bytes,
+min.insync.replicas, message.timestamp.type, compression.type, cleanup.policy and retention.ms.
+
 exit codes:
   0  printed
   1  printed; a named topic does not exist or may not be described, or a partition has no leader

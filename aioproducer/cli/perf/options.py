@@ -39,13 +39,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the verb."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"{_EPILOG}\n{HELP}"
-    parser.add_argument("--topic", required=True, help="the topic")
-    parser.add_argument("--num-records", type=positive, metavar="N", help="records to send; at most, for each probe")
+    parser.add_argument("-t", "--topic", required=True, help="the topic")
+    parser.add_argument(
+        "--num-records",
+        type=positive,
+        metavar="N",
+        help="the number of records to send; with --target-latency, the most that each probe sends",
+    )
     parser.add_argument(
         "--throughput",
         type=_rate,
         metavar="N",
-        help="records per second (-1, the default: no limit); of the first probe",
+        help="records per second (-1, the default: no limit); with --target-latency, the rate of the first probe",
     )
     _add_record_arguments(parser)
     parser.add_argument(
@@ -59,9 +64,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     modes = parser.add_argument_group("search and comparison")
     modes.add_argument(
-        "--target-latency", type=_above_zero, metavar="MS", help="find the highest rate with this 99th percentile"
+        "--target-latency",
+        type=_above_zero,
+        metavar="MS",
+        help="find the highest rate whose 99th percentile of latency stays below MS milliseconds, in several probes",
     )
-    modes.add_argument("--probe-seconds", type=_above_zero, default=3.0, metavar="S", help="of each probe; default: 3")
+    modes.add_argument(
+        "--probe-seconds", type=_above_zero, default=3.0, metavar="S", help="length of each probe; default: 3"
+    )
     modes.add_argument(
         "--vs", help="compare with this option changed, in runs A, B, B, A; repeated: all of them changed", **PAIRS
     )
