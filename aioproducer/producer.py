@@ -900,15 +900,10 @@ class Producer(FastPath):
         ``timeout`` is in seconds; None means ``max_block_ms``. Raises `KafkaTimeoutError` if no broker is reached or answers
         in time, `AuthenticationError` at once. Cancellation: nothing is undone.
         """
-        from aioproducer.core.cluster_info import cluster_info  # rarely needed
-        from aioproducer.protocol.messages import MetadataRequest
+        from aioproducer.engine.list_topics import list_topics  # rarely needed
 
         engine = self._usable()
-        deadline = self._deadline(engine, timeout)
-        await self._interruptible(engine, engine.client.wait_ready(deadline))
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        left_s = max(0.0, deadline - engine.loop.time())
-        return await self._interruptible(engine, engine.client.request(request, read=cluster_info, timeout_s=left_s))
+        return await self._interruptible(engine, list_topics(engine, self._deadline(engine, timeout)))
 
     async def warm_up(self, *topics: str, timeout: float | None = None) -> None:
         """Do what the first record would wait for: learn the topics, connect their leaders, get the producer id.

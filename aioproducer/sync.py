@@ -541,8 +541,9 @@ class SyncProducer:
         """
 
         async def purge() -> PurgeReport:
-            waiting = await self._producer.hand_over.purge(frozenset(topics))
+            self._take_all()
             found = self._producer.purge(*topics, in_flight=in_flight)
+            waiting = await self._producer.hand_over.purge(frozenset(topics))
             return PurgeReport((*found.not_written, *waiting), found.maybe_written)
 
         return self._call(purge)

@@ -24,6 +24,7 @@ from aioproducer import (
     NotWritten,
     NotWrittenTimeout,
     ProducerClosed,
+    ProducerRecord,
     ProducerStateError,
     RecordTooLarge,
     SerializationError,
@@ -591,3 +592,28 @@ def test_serializers_interceptors_and_partitioners_see_every_record(broker: Fake
         assert [partitioning.enqueue("orders", b"x").result(30).partition for _ in range(3)] == [2, 2, 2]
 
     assert seen == [1, 2, 5]
+
+
+def test_a_purge_before_the_first_step_of_a_queue_refuses_its_records(broker: FakeBroker) -> None:
+    """A task that is cancelled before its first step runs none of its code."""
+    broker.create_topic("wide", 100)
+    room = 60_000
+    with SyncProducer(broker.bootstrap_servers, buffer_memory=room, linger_ms=60_000, **QUICK) as producer:
+        producer.warm_up("wide", "orders")
+        producer.send("wide", b"first", partition=99)
+        purges: list[asyncio.Task[list[ProducerRecord]]] = []
+
+        def purge_twice() -> None:
+            hand_over = producer._producer.hand_over
+            purges.extend(hand_over.loop.create_task(hand_over.purge(frozenset())) for _ in range(2))
+
+        with stopped(producer, purge_twice):
+            # With the header of a batch each takes more than it counts for until then: the last ones find no room.
+            handles = [producer.enqueue("wide", bytes(985), partition=number) for number in range(room // 1024 - 1)]
+        producer.flush()
+        assert all(handle.done() for handle in handles)
+        first, second = (purge.result() for purge in purges)
+        refused = [handle for handle in handles if isinstance(handle.exception(), NotWritten)]
+        assert len(first) == len(refused) > 0
+        assert second == []
+        assert producer.send("wide", b"next", partition=99).offset == 1

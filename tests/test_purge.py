@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 
 import pytest
 
@@ -13,6 +15,7 @@ from aioproducer import (
     Producer,
     PurgeReport,
     RecordsPurged,
+    SyncDelivery,
     SyncProducer,
     TransactionAbortable,
     Unknown,
@@ -199,3 +202,45 @@ def test_threads(broker: FakeBroker) -> None:
 async def test_a_producer_that_is_not_started() -> None:
     with pytest.raises(NotStarted):
         Producer("localhost:9092").purge()
+
+
+def test_many_threads_enqueue_and_purge(broker: FakeBroker) -> None:
+    """Each record has one outcome, and is in one report at most, also if it waited for room."""
+    broker.create_topic("wide", 200)
+    reports: list[PurgeReport] = []
+    enqueued: dict[bytes, SyncDelivery] = {}
+    with SyncProducer(broker.bootstrap_servers, buffer_memory=60_000, linger_ms=60_000, **QUICK) as producer:
+        producer.warm_up("wide")
+        for partition in range(200):
+            producer.enqueue("wide", b"known", partition=partition)
+        is_over = threading.Event()
+
+        def enqueue(sender: int) -> None:
+            for number in range(2000):
+                value = b"%d.%d" % (sender, number)
+                enqueued[value] = producer.enqueue("wide", value.ljust(500), partition=number % 200)
+
+        def purge() -> None:
+            while not is_over.is_set():
+                reports.append(producer.purge())
+
+        threads = [threading.Thread(target=enqueue, args=(sender,)) for sender in range(4)]
+        purgers = [threading.Thread(target=purge) for _ in range(2)]
+        for thread in (*threads, *purgers):
+            thread.start()
+        for thread in threads:
+            thread.join()
+        is_over.set()
+        for thread in purgers:
+            thread.join()
+        producer.flush()
+        assert all(delivery.done() for delivery in enqueued.values())
+        assert producer.send("wide", b"last", partition=0).partition == 0
+
+    reported = Counter(record.value for report in reports for record in report.not_written)
+    del reported[b"known"]
+    assert set(reported.values()) == {1}
+    logged = {record.value for record in broker.records("wide")}
+    assert not logged & set(reported)
+    for value, delivery in enqueued.items():
+        assert isinstance(delivery.exception(), NotWritten) == (value.ljust(500) in reported)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 import pytest
 
 from aioproducer import (
+    AuthenticationError,
     BrokerError,
     BrokerInfo,
     ClusterInfo,
@@ -16,7 +18,7 @@ from aioproducer import (
     SyncProducer,
     TopicInfo,
 )
-from aioproducer.testing import FakeBroker
+from aioproducer.testing import FakeBroker, Logins
 from tests.conftest import QUICK, opened, until
 
 
@@ -66,6 +68,17 @@ async def test_a_leader_that_cannot_be_reached() -> None:
             assert caught.value.__cause__ is not None
             broker.start_node(2)
             await producer.warm_up("orders", timeout=30)
+
+
+async def test_a_leader_that_refuses_the_credentials() -> None:
+    with FakeBroker(brokers=2, topics={"orders": 2}, logins=Logins({"me": "right"})) as broker:
+        options: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
+        async with opened(broker, **options, sasl_username="me", sasl_password="right") as producer:
+            await producer.ready()
+            other = 3 - producer.health().connected_brokers[0]
+            broker.fail("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", times=None, node=other)
+            with pytest.raises(AuthenticationError):
+                await producer.warm_up("orders", timeout=600)
 
 
 async def test_no_producer_id(broker: FakeBroker) -> None:
@@ -153,14 +166,17 @@ async def test_no_topic_is_created(broker: FakeBroker) -> None:
         assert set((await producer.list_topics()).topics) == before == set(broker.cluster.topics)
 
 
-async def test_no_broker_answers(broker: FakeBroker) -> None:
-    async with opened(broker) as producer:
-        await producer.ready()
-        hold = broker.hold("Metadata")
-        with pytest.raises((KafkaTimeoutError, ConnectionError)):
-            await producer.list_topics(timeout=0.3)
-        hold.release()
+async def test_no_broker_answers_and_the_records_in_flight_stay_there(broker: FakeBroker) -> None:
+    async with opened(broker, enable_idempotence=False, acks=1) as producer:
+        await producer.warm_up("orders")
+        with broker.hold("Produce", applied=True):
+            delivery = await producer.enqueue("orders", b"value", partition=0)
+            await until(lambda: broker.count("Produce"))
+            with pytest.raises(KafkaTimeoutError, match="No broker has answered a request for all topics in time"):
+                await producer.list_topics(timeout=0.1)
+        await delivery
         assert isinstance(await producer.list_topics(), ClusterInfo)
+    assert len(broker.records("orders")) == 1
 
 
 def test_threads(broker: FakeBroker) -> None:

@@ -24,27 +24,33 @@ async def warm_up(engine: Engine, topics: Sequence[str], deadline: float) -> Non
             client.request_update(topic)  # all of them in one request
     for topic in topics:
         await client.wait_topic(topic, None, deadline)
-    await _wait(engine, lambda: _are_connected(client, topics), "Not all leaders were connected in time", deadline)
-    await _wait(engine, lambda: not engine.sequences.needs_producer_id, "No producer id was obtained in time", deadline)
+    await _wait(engine, lambda: _unconnected(client, topics), "Not all leaders were connected in time", deadline)
+    await _wait(engine, lambda: _without_producer_id(engine), "No producer id was obtained in time", deadline)
 
 
-async def _wait(engine: Engine, is_done: Callable[[], bool], what: str, deadline: float) -> None:
-    began = engine.loop.time()
-    while not is_done():
-        refused = engine.client.refusal(began)
-        if refused is not None:
-            raise refused
+async def _wait(engine: Engine, still_missing: Callable[[], Sequence[int | None]], what: str, deadline: float) -> None:
+    """Wait until nothing is missing: a broker with this id, or with None anything else of the cluster."""
+    client, began = engine.client, engine.loop.time()
+    while missing := still_missing():
+        for node_id in missing:
+            refused = client.refusal(began, node_id)
+            if refused is not None:
+                raise refused
         now = engine.loop.time()
         if now >= deadline:
-            raise timed_out(what, engine.client.last_failure, now)
-        await engine.client.wait_change(deadline)
+            raise timed_out(what, client.last_failure, now)
+        await client.wait_change(deadline)
 
 
-def _are_connected(client: NetworkClient, topics: Sequence[str]) -> bool:
-    """Whether all leaders are connected; begins to connect them. Partitions without a leader are passed over."""
+def _unconnected(client: NetworkClient, topics: Sequence[str]) -> list[int]:
+    """The leaders that are not connected; begins to connect them. Partitions without a leader are passed over."""
     metadata = client.metadata
     known = [topic for name in topics if (topic := metadata.topics.get(name)) is not None]
     leaders = {each.leader for topic in known for each in topic.partitions if each.leader in metadata.nodes}
     for node_id in leaders:
         client.can_send(node_id)  # connects it
-    return leaders <= set(client.connected_nodes())
+    return sorted(leaders - set(client.connected_nodes()))
+
+
+def _without_producer_id(engine: Engine) -> list[None]:
+    return [None] if engine.sequences.needs_producer_id else []

@@ -295,13 +295,20 @@ class HandOver:
         Cancellation: they are refused as well.
         """
         self.take_all()
-        queues = [queue for topic, queue in self._topic_queues.items() if not topics or topic in topics]
-        waiting = [_whole(handle.record) for queue in queues for handle, _ in queue.records]
-        for queue in queues:
+        queues = {name: queue for name, queue in self._topic_queues.items() if not topics or name in topics}
+        own = [queue for queue in queues.values() if queue.task not in self._purged]  # others report those
+        waiting = [_whole(handle.record) for queue in own for handle, _ in queue.records]
+        for queue in own:
             self._purged.add(queue.task)
             queue.task.cancel()
         if queues:
-            await asyncio.wait([queue.task for queue in queues])
+            await asyncio.wait([queue.task for queue in queues.values()])
+        for name, queue in queues.items():
+            if self._topic_queues.get(name) is queue:  # its task was cancelled before its first step
+                del self._topic_queues[name]
+                self._purged.discard(queue.task)
+                for handle, _ in queue.records:
+                    self._refuse(handle, RecordsPurged(_PURGED))
         return waiting
 
     async def close(self, deadline: Deadline) -> None:

@@ -310,7 +310,9 @@ def test_transactions_that_do_not_hang(broker: FakeBroker, capsys: pytest.Captur
     left_behind(broker, "orders-2", 1, hours=0)
 
     assert found(capsys, "find-hanging") == (ExitCode.OK, [], "No transaction hangs in 4 partitions.\n")
-    assert found(capsys, "find-hanging", "--max-transaction-timeout", "-1")[0] == ExitCode.BAD
+    for state_of in broker.cluster.partition("orders", 1).log.producers.values():
+        state_of.last_timestamp_ms -= 1000
+    assert found(capsys, "find-hanging", "--max-transaction-timeout", "0")[0] == ExitCode.BAD
 
 
 def test_one_that_ends_while_its_coordinator_is_asked(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -422,7 +424,7 @@ def test_a_marker_that_is_refused(
     assert is_open(broker, who, 1)
 
 
-@pytest.mark.parametrize("epochs", [("--producer-epoch", "-1"), ("--coordinator-epoch", "3")])
+@pytest.mark.parametrize("epochs", [("--producer-epoch", "7"), ("--coordinator-epoch", "3")])
 def test_epochs_that_are_given_are_used(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str], epochs: tuple[str, str]
 ) -> None:
@@ -455,6 +457,76 @@ def test_an_answer_that_does_not_come(broker: FakeBroker, capsys: pytest.Capture
 
     assert code == ExitCode.UNKNOWN
     assert "It is not known" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", ["NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT"])
+def test_a_marker_that_may_be_written(broker: FakeBroker, capsys: pytest.CaptureFixture[str], error: str) -> None:
+    who = left_behind(broker, "orders-1", 1)
+    broker.fail_after_apply("WriteTxnMarkers", error)
+
+    assert run("abort", "--topic", "orders", "--partition", "1", "--start-offset", "0") == ExitCode.UNKNOWN
+    assert "It is not known" in capsys.readouterr().err
+    assert not is_open(broker, who, 1)
+
+
+def test_a_coordinator_that_moves_while_the_brokers_are_asked(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It moves to the broker that was asked before: nobody lists its transactions then."""
+    who = begun(broker, "orders-1", 1)
+    broker.cluster.move_coordinator(CoordinatorType.TRANSACTION, "orders-1", 2)
+
+    def move(context: RequestContext) -> None:
+        context.cluster.move_coordinator(CoordinatorType.TRANSACTION, "orders-1", 1)
+
+    broker.control("ListTransactions", move, node=2)
+
+    assert run("abort", "--topic", "orders", "--partition", "1", "--start-offset", "0") == ExitCode.BAD
+    assert "does not hang" in capsys.readouterr().err
+    assert is_open(broker, who, 1)
+
+
+def test_a_listed_transaction_that_no_broker_describes(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    who = begun(broker, "orders-1", 1)
+    broker.fail("DescribeTransactions", "NOT_COORDINATOR", times=None)
+
+    code = run("abort", "--topic", "orders", "--partition", "1", "--start-offset", "0", "--timeout", "1")
+
+    assert code == ExitCode.USAGE
+    assert "no broker coordinates the transactional id 'orders-1'" in capsys.readouterr().err
+    assert is_open(broker, who, 1)
+
+
+def test_a_coordinator_that_is_missing(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    who = left_behind(broker, "orders-1", 1)
+    broker.create_topic("__transaction_state", 2)
+    broker.move_leader("__transaction_state", 1, -1)
+
+    assert run("abort", "--topic", "orders", "--partition", "1", "--start-offset", "0") == ExitCode.USAGE
+    assert "Partition 1 of __transaction_state has no leader" in capsys.readouterr().err
+    assert is_open(broker, who, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("abort", "--topic", "orders", "--partition", "1", "--start-offset", "0", "--producer-epoch", "70000"),
+        ("list", "--producer-id", str(2**70)),
+        ("find-hanging", "--max-transaction-timeout", "-5"),
+    ],
+)
+def test_numbers_out_of_range(
+    broker: FakeBroker, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
+) -> None:
+    with pytest.raises(SystemExit):
+        run(*arguments)
+    assert "must be 0 to" in capsys.readouterr().err
+
+
+def test_a_topic_without_partitions(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.cluster.topics["payments"].lag = 1000
+    assert run("find-hanging", "--topic", "payments", "--partition", "0") == ExitCode.USAGE
+    assert "Topic 'payments' has no partitions yet." in capsys.readouterr().err
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from aioproducer.cli.transactions.queries import (
     list_transactions,
     places,
     producers_of,
+    refuse_without_coordinators,
     write_abort_marker,
 )
 from aioproducer.cli.verb import ExitCode, Trouble
@@ -101,13 +102,18 @@ async def _find_hanging(brokers: Brokers, options: argparse.Namespace) -> Done:
 async def _hanging(
     brokers: Brokers, candidates: Sequence[LocatedProducer], present: Mapping[TopicPartition, Placed]
 ) -> list[LocatedProducer]:
-    """Those that hang. They are looked at twice: one may have ended before its coordinator was asked."""
+    """Those that hang. They are looked at twice: one may have ended before its coordinator was asked.
+
+    Coordinators are asked twice as well, because one may move past the brokers that are still to be asked.
+    """
     if not candidates:
         return []
     ids = sorted({each.producer.producer_id for each in candidates})
-    listed = await list_transactions(brokers, ListTransactionsRequest(state_filters=[], producer_id_filters=ids))
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=ids)
+    await refuse_without_coordinators(brokers)
+    listed = [*await list_transactions(brokers, request), *await list_transactions(brokers, request, backwards=True)]
     transactional_ids = {each.producer_id: each.transactional_id for _, each in listed}
-    described = await describe_transactions(brokers, transactional_ids.values()) if transactional_ids else {}
+    described = await describe_transactions(brokers, transactional_ids.values(), are_listed=True)
     descriptions = {key: None if each is None else each.description for key, each in described.items()}
     found = hanging(candidates, transactional_ids, descriptions)
     again = await producers_of(brokers, {each.where: present[each.where] for each in found})
@@ -190,6 +196,8 @@ async def _place(brokers: Brokers, options: argparse.Namespace) -> Placed:
 
 def _no_partition(options: argparse.Namespace, present: Mapping[TopicPartition, Placed]) -> Trouble:
     numbers = sorted(index for _, index in present)
+    if not numbers:
+        return Trouble(f"Topic {options.topic!r} has no partitions yet.")
     return Trouble(f"Topic {options.topic!r} has no partition {options.partition}; it has 0 to {numbers[-1]}.")
 
 

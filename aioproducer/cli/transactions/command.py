@@ -77,6 +77,18 @@ def _add_common(parser: argparse.ArgumentParser, *, of_action: bool) -> None:
     add_configuration_arguments(parser, of_action=of_action)
 
 
+def _number(bits: int) -> Callable[[str], int]:
+    """A number from 0 on with so many bits, for argparse."""
+
+    def number(text: str) -> int:
+        found = int(text)
+        if not 0 <= found < 1 << bits:
+            raise argparse.ArgumentTypeError(f"invalid value {text}: must be 0 to {(1 << bits) - 1}")
+        return found
+
+    return number
+
+
 def _list_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state",
@@ -90,14 +102,14 @@ def _list_arguments(parser: argparse.ArgumentParser) -> None:
         "--producer-id",
         dest="producer_ids",
         action="append",
-        type=int,
+        type=_number(63),
         default=[],
         metavar="ID",
         help="only this producer id; may be repeated",
     )
     parser.add_argument(
         "--duration-filter",
-        type=int,
+        type=_number(63),
         default=-1,
         metavar="MS",
         help="only transactions that are open for longer (since Kafka 3.8)",
@@ -118,17 +130,19 @@ def _describe_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _producers_arguments(parser: argparse.ArgumentParser) -> None:
     _add_partition(parser)
-    parser.add_argument("--broker-id", type=int, metavar="ID", help="ask this replica instead of the leader")
+    parser.add_argument("--broker-id", type=_number(31), metavar="ID", help="ask this replica instead of the leader")
 
 
 def _hanging_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = f"{_HANGING} {_RIGHTS}"
     parser.add_argument("--topic", metavar="TOPIC", help="look only at this topic")
-    parser.add_argument("--partition", type=int, metavar="N", help="look only at this partition of the topic")
-    parser.add_argument("--broker-id", type=int, metavar="ID", help="look only at partitions with a replica there")
+    parser.add_argument("--partition", type=_number(31), metavar="N", help="look only at this partition of the topic")
+    parser.add_argument(
+        "--broker-id", type=_number(31), metavar="ID", help="look only at partitions with a replica there"
+    )
     parser.add_argument(
         "--max-transaction-timeout",
-        type=int,
+        type=_number(31),
         default=_MAX_TIMEOUT_MIN,
         metavar="MINUTES",
         help=f"pass over transactions that wrote something within this time; default: {_MAX_TIMEOUT_MIN}",
@@ -138,19 +152,26 @@ def _hanging_arguments(parser: argparse.ArgumentParser) -> None:
 def _abort_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"{_ABORT} Consumers with read_committed skip its records and read on. A transaction that its coordinator will "
-        "end is left alone, unless --force is given: the producer would commit a part of it. Needs ALTER on the cluster."
+        "end is left alone, unless --force is given: the producer would commit a part of it. "
+        f"Needs ALTER on the cluster. {_RIGHTS}"
     )
     _add_partition(parser)
-    parser.add_argument("--start-offset", type=int, metavar="OFFSET", help="its first offset, as find-hanging shows it")
-    parser.add_argument("--producer-id", type=int, metavar="ID", help="its producer, instead of the offset")
-    parser.add_argument("--producer-epoch", type=int, metavar="EPOCH", help="default: as the partition knows it")
-    parser.add_argument("--coordinator-epoch", type=int, metavar="EPOCH", help="default: as the partition knows it")
+    parser.add_argument(
+        "--start-offset", type=_number(63), metavar="OFFSET", help="its first offset, as find-hanging shows it"
+    )
+    parser.add_argument("--producer-id", type=_number(63), metavar="ID", help="its producer, instead of the offset")
+    parser.add_argument(
+        "--producer-epoch", type=_number(15), metavar="EPOCH", help="default: as the partition knows it"
+    )
+    parser.add_argument(
+        "--coordinator-epoch", type=_number(31), metavar="EPOCH", help="default: as the partition knows it"
+    )
     parser.add_argument("--force", action="store_true", help="abort it even if it does not hang")
 
 
 def _add_partition(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", metavar="TOPIC", required=True)
-    parser.add_argument("--partition", type=int, metavar="N", required=True)
+    parser.add_argument("--partition", type=_number(31), metavar="N", required=True)
 
 
 _ACTIONS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {

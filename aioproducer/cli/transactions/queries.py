@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from aioproducer.cli.brokers import Brokers
 from aioproducer.cli.transactions.hanging import LocatedProducer, TopicPartition
+from aioproducer.cli.verb import Trouble
 from aioproducer.core.transactions.queries import query_error
-from aioproducer.errors import BrokerError
+from aioproducer.errors import BrokerConnectionError, BrokerError
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.protocol.messages import (
     DescribedTransaction,
@@ -35,6 +36,7 @@ __all__ = [
     "list_transactions",
     "places",
     "producers_of",
+    "refuse_without_coordinators",
     "write_abort_marker",
 ]
 
@@ -45,6 +47,19 @@ _ATTEMPTS: Final = 5
 _PARTITIONS_AT_ONCE: Final = 500
 _TRANSACTIONS_TOPIC: Final = "__transaction_state"
 _LOADING: Final = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+#: With these the leader wrote no marker; after others, such as a timeout, it may have.
+_NOTHING_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
 _MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.LEADER_NOT_AVAILABLE})
 
 
@@ -91,14 +106,18 @@ async def _metadata(brokers: Brokers, topics: Sequence[str] | None) -> MetadataR
     return response
 
 
-async def list_transactions(brokers: Brokers, request: ListTransactionsRequest) -> list[tuple[int, ListedTransaction]]:
+async def list_transactions(
+    brokers: Brokers, request: ListTransactionsRequest, *, backwards: bool = False
+) -> list[tuple[int, ListedTransaction]]:
     """The transactional ids that all coordinators list, each with the id of its coordinator. Waits while one is loading.
+
+    ``backwards``: asks the brokers in the other order, and so finds what moved ahead of the first listing.
 
     Raises BrokerError if a filter is invalid, and UnsupportedVersion if a broker does not know one.
     """
     await _metadata(brokers, [])
     found: list[tuple[int, ListedTransaction]] = []
-    for node_id in brokers.ids:
+    for node_id in reversed(brokers.ids) if backwards else brokers.ids:
         lowest = 2 if request.transactional_id_pattern is not None else 1 if request.duration_filter >= 0 else 0
         response = await brokers.ask(request, node_id, lowest=lowest)
         while response.error_code in _LOADING:
@@ -110,9 +129,24 @@ async def list_transactions(brokers: Brokers, request: ListTransactionsRequest) 
     return sorted(found, key=lambda each: each[1].transactional_id)
 
 
-async def describe_transactions(brokers: Brokers, transactional_ids: Iterable[str]) -> dict[str, Coordinated | None]:
+async def refuse_without_coordinators(brokers: Brokers) -> None:
+    """Raise Trouble if a coordinator is missing, whose transactions nobody lists then."""
+    metadata = await _metadata(brokers, None)
+    for topic in metadata.topics:
+        for each in topic.partitions:
+            if topic.name == _TRANSACTIONS_TOPIC and each.leader_id not in brokers.ids:
+                raise Trouble(
+                    f"Partition {each.partition_index} of {_TRANSACTIONS_TOPIC} has no leader: the transactions that it "
+                    "coordinates cannot be listed, and would seem to hang. Try again when it has one."
+                )
+
+
+async def describe_transactions(
+    brokers: Brokers, transactional_ids: Iterable[str], *, are_listed: bool = False
+) -> dict[str, Coordinated | None]:
     """The descriptions at the coordinators, None for an id that is not known. Waits while a coordinator is loading.
 
+    ``are_listed``: a coordinator has listed them, so that one of them knows each.
     All brokers are asked: FindCoordinator would create the coordinators' topic in a cluster that has no transactions.
     Raises BrokerError if the description is not allowed.
     """
@@ -133,7 +167,7 @@ async def describe_transactions(brokers: Brokers, transactional_ids: Iterable[st
                 elif each.error_code not in (*_LOADING, ErrorCode.NOT_COORDINATOR):
                     raise query_error(each.error_code, each.transactional_id)
         missing = [each for each in missing if each not in found]
-        if missing and not (is_loading or has_coordinators):
+        if missing and not (is_loading or has_coordinators or are_listed):
             return found | dict.fromkeys(missing)
         if missing:
             brokers.stage = f"no broker coordinates the transactional id {missing[0]!r}"
@@ -211,7 +245,7 @@ async def write_abort_marker(
 ) -> None:
     """Write the marker that aborts the producer's transaction in the partition; raises KafkaError.
 
-    With a connection error it is not known whether the marker was written.
+    Raises BrokerConnectionError if it is not known whether the marker was written.
     """
     topic, index = placed.where
     marker = WritableTxnMarker(
@@ -226,5 +260,9 @@ async def write_abort_marker(
     for code in codes:
         if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
             raise broker_error(code, "Aborting a transaction needs ALTER, or CLUSTER_ACTION, on the cluster.")
-        if code != ErrorCode.NONE:
+        if code in _NOTHING_WRITTEN:
             raise broker_error(code)
+        if code != ErrorCode.NONE:
+            raise BrokerConnectionError(str(broker_error(code)))
+    if not codes:
+        raise BrokerConnectionError("The answer of the broker names no partition.")
