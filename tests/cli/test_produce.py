@@ -505,6 +505,11 @@ def test_rejects_never_replace_what_is_read_nor_a_device_and_follow_links(
     assert "may hold the rejects of an earlier run" in capfd.readouterr().err
     assert target.read_bytes() == b"older"
     target.write_bytes(b"")
+    of_killed_run = target.with_name("target.partial")
+    of_killed_run.write_bytes(b"{}")
+    assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", str(link)]) == 2
+    assert "target.partial exists, and may hold the rejects" in capfd.readouterr().err
+    of_killed_run.unlink()
     assert produce(monkeypatch, ["orders", str(file), *KEYS, "--rejects", str(link)]) == 1
     assert link.is_symlink()
     assert json.loads(target.read_bytes())["line"] == "no key"
@@ -595,6 +600,8 @@ def test_a_file_that_is_not_text_is_not_sent_as_lines(
     assert f"{file} is not text: --format file sends it as one record" in capfd.readouterr().err
     assert produce(monkeypatch, ["orders", str(file), "-l"]) == 0
     assert produce(monkeypatch, ["orders", str(file), "--format", "file"]) == 0
+    for flags in (["-D", "\\0"], ["-K", "\\x00"]):
+        assert produce(monkeypatch, ["payments", str(file), *flags]) == 0
     assert [value for _, value in seen(broker)] == [b"\x89PNG", b"\0\0", b"\x89PNG\n\0\0"]
 
 
@@ -631,6 +638,23 @@ def test_tables_without_rows(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
     file.write_text("a,b\n")
     assert produce(monkeypatch, ["orders", str(file), "--key-field", "a"]) == 0
     assert not seen(broker)
+
+
+def test_binary_columns(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rows.parquet"
+    table = pyarrow.table({"k": [b"\xff"], "v": [1], "b": [b"\xfe"]})
+    write_table = import_module("pyarrow.parquet").write_table
+    write_table(table, file)
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "k"]) == 2
+    assert "Column 'b' of" in capfd.readouterr().err
+    write_table(table.drop_columns(["b"]), file)
+    assert produce(monkeypatch, ["orders", str(file), "--key-field", "k"]) == 0
+    assert seen(broker) == [(b"\xff", b'{"v":1}')]
+    write_table(pyarrow.Table.from_arrays([table["v"], table["v"]], names=["v", "v"]), file)
+    assert produce(monkeypatch, ["orders", str(file)]) == 2
+    assert "has two columns 'v'" in capfd.readouterr().err
 
 
 def test_a_column_of_text_may_have_the_name_of_the_copy(

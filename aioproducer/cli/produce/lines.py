@@ -61,6 +61,12 @@ class LineFormat:
         return self.key_delimiter is None and self.headers_delimiter is None and self.null_marker is None
 
     @property
+    def has_zero_byte(self) -> bool:
+        """Whether text of this form has zero bytes."""
+        parts = (self.key_delimiter, self.headers_delimiter, self.headers_separator, self.headers_key_separator)
+        return any(b"\0" in part for part in parts if part is not None)
+
+    @property
     def rules(self) -> Mapping[str, object]:
         """The form as JSON, for `from_rules`."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}

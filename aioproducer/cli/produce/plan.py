@@ -102,15 +102,18 @@ def plan_of(options: argparse.Namespace, *, is_terminal: bool) -> Plan:
     rejects = None if options.rejects is None else Path(options.rejects)
     for each in inputs:
         _check_readable(each.path, rejects)
-        if each.format == "lines" and not (options.format or options.lines or each.path is None):
-            _refuse_binary(each.path)
     fields = _fields(options)
     check_options(options, {each.format for each in inputs})
     lines = _lines(options)
+    delimiter = unescape(options.delimiter) or b"\n"
+    may_be_binary = options.format or options.lines or b"\0" in delimiter or lines.has_zero_byte
+    for each in inputs:
+        if each.path is not None and each.format == "lines" and not may_be_binary:
+            _refuse_binary(each.path)
     return Plan(
         topic=topic,
         inputs=inputs,
-        delimiter=unescape(options.delimiter) or b"\n",
+        delimiter=delimiter,
         parsers={"lines": lines, "json": fields, "rejects": RejectsFormat(_given(options, fields, lines))},
         fields=fields,
         table_values=options.value_field,

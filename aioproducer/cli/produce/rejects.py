@@ -43,12 +43,15 @@ class RejectsFile:
         try:
             is_plain = not self._path.exists() or stat.S_ISREG(self._path.stat().st_mode)
             if is_plain:
-                if self._path.exists() and self._path.stat().st_size:
+                self._partial = self._path.with_name(f"{self._path.name}.partial")
+                kept = next(
+                    (each for each in (self._path, self._partial) if each.exists() and each.stat().st_size), None
+                )
+                if kept is not None:
                     raise Trouble(
-                        f"--rejects {path} exists, and may hold the rejects of an earlier run: send these with "
+                        f"--rejects: {kept} exists, and may hold the rejects of an earlier run: send these with "
                         "--format rejects and remove the file, or name another one."
                     )
-                self._partial = self._path.with_name(f"{self._path.name}.partial")
             self._file = (self._partial or self._path).open("wb")
         except OSError as error:
             raise Trouble(f"The rejects cannot be written to {path}: {error.strerror}.") from error

@@ -47,7 +47,9 @@ class ColumnTable:
             topic,
             rows,
             key=None if self.key is None else text.get(self.key, self.key),
-            value=list(self.values or reader.schema.names) if as_json else text.get(self.values[0], self.values[0]),
+            value=list(self.values or self._row(reader.schema))
+            if as_json
+            else text.get(self.values[0], self.values[0]),
             headers={**header_columns, **self.headers} or None,
             partition=self.partition,
             timestamp=self.timestamp,
@@ -60,9 +62,13 @@ class ColumnTable:
         if self._is_empty():
             return
         try:
-            columns: list[str] = self._reader().schema.names
+            schema = self._reader().schema
         except OSError as error:
             raise Trouble(str(error)) from error
+        columns: list[str] = schema.names
+        twice = next((name for name in columns if columns.count(name) > 1), None)
+        if twice is not None:
+            raise Trouble(f"{self._name()} has two columns {twice!r}: give each another name.")
         named = {
             "--key-field": [self.key],
             "--value-field": self.values,
@@ -74,6 +80,19 @@ class ColumnTable:
             for name in names:
                 if isinstance(name, str) and name not in columns:
                     raise Trouble(f"{flag} {name}: {self._name()} has no such column, only {', '.join(columns)}.")
+
+        if not self.values:
+            for name in self._row(schema):
+                if _is_binary(schema.field(name).type):
+                    raise Trouble(
+                        f"Column {name!r} of {self._name()} is binary, which the JSON of a row cannot hold: choose the "
+                        "value with --value-field."
+                    )
+
+    def _row(self, schema: Any) -> list[str]:
+        """The columns of a whole row: all but binary ones that are keys or headers."""
+        elsewhere = {self.key, *self.header_columns.values()}
+        return [each.name for each in schema if not (each.name in elsewhere and _is_binary(each.type))]
 
     def _is_empty(self) -> bool:
         return isinstance(self.file, Path) and self.file.is_file() and not self.file.stat().st_size
@@ -149,3 +168,11 @@ class ColumnTable:
 
     def _name(self) -> str:
         return str(self.file) if isinstance(self.file, Path) else "standard input"
+
+
+def _is_binary(kind: Any) -> bool:
+    types: Any = import_module("pyarrow").types
+    return any(
+        is_one(kind)
+        for is_one in (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    )
