@@ -472,7 +472,7 @@ def test_a_marker_that_may_be_written(broker: FakeBroker, capsys: pytest.Capture
 def test_a_coordinator_that_moves_while_the_brokers_are_asked(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It moves to the broker that was asked before: nobody lists its transactions then."""
+    """It moves to the broker that was asked before: its transactions are in no list then."""
     who = begun(broker, "orders-1", 1)
     broker.cluster.move_coordinator(CoordinatorType.TRANSACTION, "orders-1", 2)
 

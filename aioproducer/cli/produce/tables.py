@@ -92,7 +92,7 @@ class ColumnTable:
     def _row(self, schema: Any) -> list[str]:
         """The columns of a whole row: all but binary ones that are keys or headers."""
         elsewhere = {self.key, *self.header_columns.values()}
-        return [each.name for each in schema if not (each.name in elsewhere and _is_binary(each.type))]
+        return [str(each.name) for each in schema if not (each.name in elsewhere and _is_binary(each.type))]
 
     def _is_empty(self) -> bool:
         return isinstance(self.file, Path) and self.file.is_file() and not self.file.stat().st_size

@@ -130,7 +130,7 @@ async def list_transactions(
 
 
 async def refuse_without_coordinators(brokers: Brokers) -> None:
-    """Raise Trouble if a coordinator is missing, whose transactions nobody lists then."""
+    """Raise Trouble if a coordinator is missing: its transactions are in no list then."""
     metadata = await _metadata(brokers, None)
     for topic in metadata.topics:
         for each in topic.partitions:
