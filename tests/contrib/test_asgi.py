@@ -367,6 +367,7 @@ async def test_a_thread_that_does_not_respond_holds_one_thread_of_the_page(broke
             finally:
                 go_on.set()
             await until(lambda: readers() == 0)
+            await turns()  # the thread's last act was to hand its reading over to the event loop
             producer.close()
             found = (await client.get("/readyz")).json()["producers"][0]
             assert found["status"] == "closed"
