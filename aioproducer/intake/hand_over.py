@@ -27,6 +27,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Set
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from aioproducer.delivery import BatchFailure, Delivery, ProduceResult
@@ -296,20 +297,26 @@ class HandOver:
         """
         self.take_all()
         queues = {name: queue for name, queue in self._topic_queues.items() if not topics or name in topics}
-        own = [queue for queue in queues.values() if queue.task not in self._purged]  # others report those
-        waiting = [_whole(handle.record) for queue in own for handle, _ in queue.records]
-        for queue in own:
+        own = {
+            name: queue for name, queue in queues.items() if queue.task not in self._purged
+        }  # others report the rest
+        waiting = [_whole(handle.record) for queue in own.values() for handle, _ in queue.records]
+        for name, queue in own.items():
             self._purged.add(queue.task)
+            queue.task.add_done_callback(partial(self._refuse_unserved, name, queue))
             queue.task.cancel()
         if queues:
             await asyncio.wait([queue.task for queue in queues.values()])
-        for name, queue in queues.items():
-            if self._topic_queues.get(name) is queue:  # its task was cancelled before its first step
-                del self._topic_queues[name]
-                self._purged.discard(queue.task)
-                for handle, _ in queue.records:
-                    self._refuse(handle, RecordsPurged(_PURGED))
         return waiting
+
+    def _refuse_unserved(self, topic: str, queue: _TopicQueue, task: asyncio.Task[None]) -> None:
+        """Refuse the records of a purged queue whose task was cancelled before its first step, so that none of it ran."""
+        if self._topic_queues.get(topic) is not queue:
+            return
+        del self._topic_queues[topic]
+        self._purged.discard(task)
+        for handle, _ in queue.records:
+            self._refuse(handle, RecordsPurged(_PURGED))
 
     async def close(self, deadline: Deadline) -> None:
         """Accept no more records, and wait until the deadline for those that wait for metadata or room.
