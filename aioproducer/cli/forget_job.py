@@ -8,7 +8,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from aioproducer.cli.arguments import SERVERS, add_option_argument
+from aioproducer.cli.configuration import HELP, add_configuration_arguments, configuration
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ __all__ = ["VERB"]
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 the job was removed, or shown; 1 the log has no such job, or you declined; 2 the removal could not "
-        "start. The rows of the job stay in Kafka: if it runs again, consumers get them twice."
+        "start. The rows of the job stay in Kafka: if it runs again, consumers get them twice. "
+        f"{HELP}"
     )
-    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the job's transactional.id")
     parser.add_argument("--job-id", metavar="ID", required=True, help="the job's option job.id")
     parser.add_argument(
@@ -32,11 +32,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--show", action="store_true", help="only show the commit")
     parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     parser.add_argument("--json", action="store_true", help="print the outcome as JSON; needs --yes or --show")
-    add_option_argument(parser, "the producer", "max.block.ms=10000")
+    add_configuration_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    from aioproducer.config import ProducerConfig
     from aioproducer.errors import KafkaError
     from aioproducer.spark.exactly_once.job_forget import forget_job
     from aioproducer.spark.options.sink import COMMIT_LOG
@@ -45,7 +44,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise Trouble(
             "Cannot ask for confirmation (standard input is not a terminal, or --json): add --yes, or --show to look only."
         )
-    config = ProducerConfig.from_properties({"bootstrap.servers": options.bootstrap_servers, **dict(options.options)})
+    config = configuration(options)
     topic: str = options.commit_log or COMMIT_LOG
     try:
         found = asyncio.run(_look(config, topic, options))

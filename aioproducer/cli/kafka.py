@@ -17,11 +17,13 @@ __all__ = ["VERB"]
 _EPILOG: Final = """\
 examples:
   aioproducer kafka
+  aioproducer kafka --port 9092
   aioproducer kafka 3.9.2 --brokers 3 --topic orders:6
   aioproducer kafka --property auto.create.topics.enable=false
   aioproducer kafka --json    (one line for scripts: {"bootstrap_servers": "127.0.0.1:41007", "version": "3.9.2"})
 
-Each broker listens on a free port of 127.0.0.1, another one at each start; the first line of the output has the address.
+Without --port each broker listens on a free port of 127.0.0.1, another one at each start; the first line of the output
+has the address.
 It needs Java 17. Maven downloads the jars once, unless the environment variable AIOPRODUCER_KAFKA_JARS names a folder
 that has them. All data are deleted when it ends.
 
@@ -42,6 +44,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("version", nargs="?", metavar="VERSION", help="the version of Kafka; default: the newest known")
     parser.add_argument("--brokers", type=positive, default=1, metavar="N", help="number of brokers; default: 1")
+    parser.add_argument(
+        "--port",
+        type=positive,
+        metavar="N",
+        help="the port of the first broker, such as 9092; the others get the next ones",
+    )
     parser.add_argument(
         "--topic",
         dest="topics",
@@ -65,7 +73,9 @@ def _run(options: argparse.Namespace) -> ExitCode:
     from aioproducer.testing.kafka import KafkaCluster, KafkaStartError, KafkaUnavailable
 
     more: dict[str, Any] = {} if options.version is None else {"version": options.version}
-    cluster = KafkaCluster(brokers=options.brokers, properties=dict(options.properties), **more)
+    cluster = KafkaCluster(
+        brokers=options.brokers, properties=dict(options.properties), first_port=options.port, **more
+    )
     print(
         f"Starting Apache Kafka {cluster.version}; the first start on a machine takes a minute.",
         file=sys.stderr,

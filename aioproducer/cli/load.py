@@ -5,15 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from aioproducer.cli.arguments import SERVERS, add_option_argument, positive
+from aioproducer._config.secret import Secret
+from aioproducer.cli.arguments import positive
+from aioproducer.cli.configuration import HELP, add_configuration_arguments, configured_options
 from aioproducer.cli.console import Console, console
 from aioproducer.cli.extras import require
 from aioproducer.cli.spark_command import in_percent, refuse_spark_connect, require_spark, session_for
 from aioproducer.cli.spark_options import add_file_arguments, add_spark_arguments, files_of, shape_of
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
+from aioproducer.errors import ConfigError
 
 if TYPE_CHECKING:
     from aioproducer.spark.load.load import LoadPlan, LoadResult
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["VERB"]
 
 _MEGA: Final = 1e6
+_SERIALIZERS: Final = ("key_serializer", "value_serializer")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -28,13 +33,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "Exit codes: 0 everything is written, 1 it stopped early (with --exactly-once, the same command resumes), 2 it did "
         "not start. Records of one key keep the order of the rows, older files first. Their timestamp is the time of "
         "loading. With --exactly-once, --max-files files become visible together; split a huge file, since a file is one "
-        "transaction, which must end within transaction.timeout.ms."
+        f"transaction, which must end within transaction.timeout.ms. {HELP}"
     )
     parser.add_argument(
         "files", metavar="FILE", nargs="+", help="Parquet, CSV, JSON lines or text files, or directories"
     )
     parser.add_argument("--topic", required=True, help="the topic; must exist")
-    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     once = parser.add_argument_group("exactly once")
     once.add_argument(
         "--exactly-once", action="store_true", help="write in transactions that can be resumed after a crash"
@@ -52,7 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     once.add_argument("--max-files", metavar="N", type=positive, default=1, help="files per transaction (default: 1)")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    add_option_argument(parser, "the producer", "compression.type=zstd")
+    add_configuration_arguments(parser)
     add_file_arguments(parser)
     add_spark_arguments(parser)
 
@@ -69,7 +73,8 @@ def _run(options: argparse.Namespace) -> ExitCode:
     out = console(as_json=options.json)
     how = f"exactly once as {plan.load_name!r}, checkpoint {plan.checkpoint}" if plan.load_name else "at least once"
     out.write(
-        f"Loading into topic {plan.topic!r} at {options.bootstrap_servers}, {how}: starting Spark ({options.master})."
+        f"Loading into topic {plan.topic!r} at {plan.producer['bootstrap.servers']}, {how}: starting Spark "
+        f"({options.master})."
     )
     with session_for("load", options, "Spark cannot read the files") as spark:
         try:
@@ -98,7 +103,7 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
     from aioproducer.spark.load.load import LoadPlan
     from aioproducer.spark.options.sink import SinkOptions
 
-    producer = {"bootstrap.servers": options.bootstrap_servers, **dict(options.options)}
+    producer = _producer(options)
     directory = options.checkpoint or Path(".aioproducer-load", options.id or "")
     plan = LoadPlan(
         files=files_of(options, options.files),
@@ -112,6 +117,30 @@ def _plan(options: argparse.Namespace) -> LoadPlan:
     )
     SinkOptions.from_spark(plan.sink_options())  # report invalid options before Spark is started
     return plan
+
+
+def _producer(options: argparse.Namespace) -> Mapping[str, str]:
+    """The producer's options, as Spark takes them.
+
+    A file for other programs may name serializers; they do not count, because a load writes what it reads.
+    """
+    from aioproducer.spark.options.own import REFUSED
+
+    for name, _ in options.options:
+        reason = REFUSED.get(name.replace("_", "."))
+        if reason is not None:
+            raise ConfigError(f"-X {name}: not supported here: {reason}")
+    found = configured_options(options)
+    return {name.replace("_", "."): _text(value) for name, value in found.items() if name not in _SERIALIZERS}
+
+
+def _text(value: object) -> str:
+    """The value as an option of Spark, which is text."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, cast("Iterable[object]", value)))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _check_topic(plan: LoadPlan) -> None:

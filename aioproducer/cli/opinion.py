@@ -16,11 +16,12 @@ _PATIENCE: Final = 30.0
 
 
 def partitions_of(
-    keys: Collection[bytes], bootstrap_servers: str, topic: str, patience: float = _PATIENCE
+    keys: Collection[bytes], connection: Mapping[str, str], topic: str, patience: float = _PATIENCE
 ) -> Mapping[bytes, int]:
     """The partition that confluent-kafka's producer chooses for each key, in a topic with the same number of partitions.
 
-    Writes one record per key to the topic. Raises ReadBackFailed if one is not acknowledged within ``patience`` seconds.
+    ``connection`` is librdkafka's configuration. Writes one record per key to the topic. Raises ReadBackFailed if one is
+    not acknowledged within ``patience`` seconds.
     """
     from confluent_kafka import Producer
 
@@ -36,7 +37,7 @@ def partitions_of(
 
     producer = Producer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **connection,
             "partitioner": "murmur2_random",  # Java's partitioner
             "message.timeout.ms": int(patience * 1000),
             "queue.buffering.max.messages": max(len(keys), 1),

@@ -26,7 +26,7 @@ class ReadBackFailed(Exception):
 
 
 def read_back(
-    bootstrap_servers: str,
+    connection: Mapping[str, str],
     topic: str,
     ends: Mapping[int, int],
     on_progress: Callable[[int, int], object],
@@ -34,8 +34,9 @@ def read_back(
 ) -> list[ReadRecord]:
     """All records of the topic, in the order of each partition.
 
-    ``ends`` maps each partition to the offset after its last acknowledged record. The broker's end offset is used
-    instead if it is higher, since a duplicate could be there, or if it stays lower, since the rest is lost then.
+    ``connection`` is librdkafka's configuration. ``ends`` maps each partition to the offset after its last acknowledged
+    record. The broker's end offset is used instead if it is higher, since a duplicate could be there, or if it stays lower,
+    since the rest is lost then.
     ``on_progress(read, of)`` is called now and then. Raises ReadBackFailed if the consumer reports an error, such as a
     wrong checksum, or gets nothing for ``patience`` seconds.
     """
@@ -43,7 +44,7 @@ def read_back(
 
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap_servers,
+            **connection,
             "group.id": f"{topic}-read-back",
             "enable.auto.commit": False,
             "check.crcs": True,

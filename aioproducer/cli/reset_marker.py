@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from aioproducer.cli.arguments import SERVERS, add_option_argument
+from aioproducer.cli.configuration import HELP, add_configuration_arguments, configuration
 from aioproducer.cli.verb import ExitCode, Trouble, Verb
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
         "Exit codes: 0 the marker was reset, or shown; 1 it was not: you declined, there is no marker to show, a query "
         "interfered, Kafka refused, or Kafka's answer was lost; 2 the reset could not start. Stop the query and roll its "
-        "checkpoint back first."
+        f"checkpoint back first. {HELP}"
     )
-    parser.add_argument(*SERVERS, dest="bootstrap_servers", metavar="HOST:PORT,...", required=True, help="the cluster")
     parser.add_argument("--transactional-id", metavar="NAME", required=True, help="the query's transactional.id")
     topic = parser.add_mutually_exclusive_group(required=True)
     topic.add_argument("--topic", help="the query's option 'topic', if it has no commit.marker.topic")
@@ -48,11 +47,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the outcome as one JSON object; needs --yes or --show"
     )
-    add_option_argument(parser, "the producer", "max.block.ms=10000")
+    add_configuration_arguments(parser)
 
 
 def _run(options: argparse.Namespace) -> ExitCode:
-    from aioproducer.config import ProducerConfig
     from aioproducer.spark.exactly_once.marker_reset import ResetFailed, ResetUnknown
 
     if options.batch is not None and options.batch < 0:
@@ -63,7 +61,7 @@ def _run(options: argparse.Namespace) -> ExitCode:
         raise Trouble(
             "Cannot ask for confirmation (standard input is not a terminal, or --json): add --yes, or --show to look only."
         )
-    config = ProducerConfig.from_properties({"bootstrap.servers": options.bootstrap_servers, **dict(options.options)})
+    config = configuration(options)
     found = asyncio.run(_look(config, options))
     if options.show:
         return _show(found, options)

@@ -29,32 +29,34 @@ class TopicRefused(Exception):
 
 
 def create_topic(
-    bootstrap_servers: str, topic: str, partitions: int, config: Mapping[str, str], patience: float = _PATIENCE
+    connection: Mapping[str, str], topic: str, partitions: int, config: Mapping[str, str], patience: float = _PATIENCE
 ) -> None:
     """Create the topic with the cluster's default replication, and wait until each partition has a leader.
+
+    ``connection`` is librdkafka's configuration.
 
     Raises BrokersUnreachable, TopicRefused, or TimeoutError if a leader is missing after ``patience`` seconds.
     """
     from confluent_kafka import KafkaException
 
-    admin = _admin(bootstrap_servers)
+    admin = _admin(connection)
     wanted = _library().NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))
     deadline = time.monotonic() + patience
     try:
         admin.create_topics([wanted], request_timeout=patience)[topic].result()
         while not _has_leaders(admin, topic, partitions):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not all of its {partitions} partition(s) have a leader after {patience:g} s.")
+                raise TimeoutError(f"not each of its {partitions} partitions has a leader after {patience:g} s.")
             time.sleep(_POLL)
     except KafkaException as error:
         raise _refusal(error) from error
 
 
-def delete_topic(bootstrap_servers: str, topic: str, patience: float = _PATIENCE) -> None:
+def delete_topic(connection: Mapping[str, str], topic: str, patience: float = _PATIENCE) -> None:
     """Delete the topic; brokers learn of it a little later. Raises BrokersUnreachable or TopicRefused."""
     from confluent_kafka import KafkaException
 
-    admin = _admin(bootstrap_servers)
+    admin = _admin(connection)
     try:
         admin.delete_topics([topic], request_timeout=patience)[topic].result()
     except KafkaException as error:
@@ -66,14 +68,12 @@ def _library() -> Any:
     return import_module("confluent_kafka.admin")
 
 
-def _admin(bootstrap_servers: str) -> Any:
+def _admin(connection: Mapping[str, str]) -> Any:
     """An admin client that has reached a broker. Raises BrokersUnreachable."""
     from confluent_kafka import KafkaException
 
     reported: list[KafkaError] = []
-    admin = _library().AdminClient(
-        {"bootstrap.servers": bootstrap_servers, "log_level": 2, "error_cb": reported.append}
-    )
+    admin = _library().AdminClient({**connection, "log_level": 2, "error_cb": reported.append})
     deadline = time.monotonic() + _REACH
     while True:
         try:

@@ -13,6 +13,8 @@ import pytest
 from aioproducer import SyncProducer
 from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
+from aioproducer.testing.broker.secured import SecuredBroker
+from tests.cli.client_files import profiles_for, properties_for
 from tests.cli.dying_spark import run_until_java_dies
 from tests.conftest import opened
 from tests.spark.kafka_source import kafka_source_jars
@@ -30,6 +32,27 @@ def test_a_topic_that_is_not_there_is_reported_before_spark_is_started(
     output = capsys.readouterr()
     assert output.err.endswith("aioproducer audit: There is no topic 'nothing' on this cluster.\n")
     assert "starting Spark" not in output.out
+
+
+@pytest.mark.usefixtures("java_that_only_names_its_version")
+@pytest.mark.parametrize("where", ["file", "profile"])
+def test_a_file_or_a_profile_gives_its_clients_cluster_tls_and_login(
+    where: str,
+    secured_broker: SecuredBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    profiles_for(secured_broker, tmp_path)
+    source = ["--profile", "secured"] if where == "profile" else ["-F", str(properties_for(secured_broker, tmp_path))]
+
+    assert main(["audit", "--topic", "nothing", *source]) == 2
+    assert capsys.readouterr().err.endswith("aioproducer audit: There is no topic 'nothing' on this cluster.\n")
+
+    wrong = ["-X", "sasl.password=wrong"]  # -X overrides both, by librdkafka's names
+    assert main(["audit", "--topic", "nothing", *source, *wrong]) == 2
+    assert "uthentication failed" in capsys.readouterr().err
 
 
 @pytest.mark.slow

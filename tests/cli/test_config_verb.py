@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,11 @@ def test_each_option_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     heading, *lines = capsys.readouterr().out.splitlines()
     assert heading.split() == ["option", "default", "Java", "librdkafka", "values"]
     assert [line.split()[0] for line in lines[: len(OPTIONS)]] == list(OPTIONS)
-    rows = {line.split()[0]: line.split(maxsplit=4)[1:] for line in lines[: len(OPTIONS)]}
+    rows = {name: row for name, *row in (re.split(" {2,}", line, maxsplit=4) for line in lines[: len(OPTIONS)])}
     assert rows["linger_ms"] == ["5", "=", "=", "milliseconds, at least 0"]
-    assert rows["partitioner"][:3] == ["None", "partitioner.class", "="]
+    assert rows["partitioner"][:3] == ["not set", "partitioner.class", "="]
     assert rows["compression_threshold_bytes"] == ["32768", "-", "-", "bytes, at least 0"]
-    assert rows["ssl_cafile"][:3] == ["None", "ssl.truststore.location", "ssl.ca.location"]
+    assert rows["ssl_cafile"][:3] == ["not set", "ssl.truststore.location", "ssl.ca.location"]
 
 
 def test_the_options_in_json(capsys: pytest.CaptureFixture[str]) -> None:

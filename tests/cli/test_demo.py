@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Collection, Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from aioproducer.protocol.messages import (
 )
 from aioproducer.testing import FakeBroker, RequestContext
 from aioproducer.testing.admin import Admin
+from aioproducer.testing.broker.secured import SecuredBroker
+from tests.cli.client_files import properties_for
 from tests.needs import not_here
 
 RECORDS = 2000
@@ -113,7 +116,7 @@ def test_another_client_is_asked_where_the_keys_belong(broker: FakeBroker) -> No
     keys = [f"N{number}".encode() for number in range(100)] + [b"", b"\xff\x00"]
     broker.create_topic("keys", 7)
 
-    homes = partitions_of(keys, broker.bootstrap_servers, "keys")
+    homes = partitions_of(keys, {"bootstrap.servers": broker.bootstrap_servers}, "keys")
 
     assert homes == {key: (murmur2(key) & 0x7FFFFFFF) % 7 for key in keys}
 
@@ -121,8 +124,8 @@ def test_another_client_is_asked_where_the_keys_belong(broker: FakeBroker) -> No
 def test_a_producer_that_puts_keys_elsewhere_than_other_clients_is_detected(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def differently(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
-        right = partitions_of(keys, bootstrap_servers, topic)
+    def differently(keys: Collection[bytes], connection: Mapping[str, str], topic: str) -> Mapping[bytes, int]:
+        right = partitions_of(keys, connection, topic)
         return {key: (partition + 1) % 6 for key, partition in right.items()}
 
     # Patched: clients that disagree on where a key belongs are not to be had.
@@ -145,9 +148,9 @@ def test_the_topic_of_the_keys_is_gone_afterwards(broker: FakeBroker, capsys: py
 def test_keys_that_no_other_client_can_place_prevent_a_good_verdict(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(keys: Collection[bytes], bootstrap_servers: str, topic: str) -> Mapping[bytes, int]:
+    def refused(keys: Collection[bytes], connection: Mapping[str, str], topic: str) -> Mapping[bytes, int]:
         broker.fail("Produce", "TOPIC_AUTHORIZATION_FAILED", times=None)
-        return partitions_of(keys, bootstrap_servers, topic)
+        return partitions_of(keys, connection, topic)
 
     # Patched, to begin the fault after the demo's own records, which the broker is to take.
     monkeypatch.setattr("aioproducer.cli.demo.partitions_of", refused)
@@ -156,6 +159,50 @@ def test_keys_that_no_other_client_can_place_prevent_a_good_verdict(
 
     assert code == 1
     assert "could not confirm the keys' partitions" in reported["conclusion"]
+
+
+def test_a_file_configures_all_three_clients_for_tls_and_login(
+    secured_broker: SecuredBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = properties_for(secured_broker, tmp_path, "linger.ms=11")
+
+    code, reported = demo(capsys, "-F", str(file))
+
+    assert code == 0, reported
+    assert (reported["read_back"], reported["keys_compared"] > 0) == (RECORDS, True)
+
+
+def test_the_environment_counts_only_where_a_cluster_is_chosen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, broker: FakeBroker
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("KAFKA_ACKS", "0")
+
+    code, reported = demo(capsys, records=10)
+
+    assert (code, reported["cluster"]) == (0, "FakeBroker in this process")
+    assert main(["demo", "-b", broker.bootstrap_servers]) == 2
+    assert "acks=0" in capsys.readouterr().err
+
+
+def test_a_kafka_of_the_demo_itself_has_no_file_or_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--kafka", "--profile", "prod"]) == 2
+
+    assert "cannot be combined with -F or --profile" in capsys.readouterr().err
+
+
+def test_a_login_that_the_reader_cannot_repeat_is_refused_before_anything_is_sent(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "bootstrap.servers=b-1.x.kafka.eu-west-1.amazonaws.com:9098\nsecurity.protocol=SASL_SSL\n"
+        "sasl.mechanism=AWS_MSK_IAM\n"
+    )
+
+    assert main(["demo", "-F", str(file)]) == 2
+
+    assert "Use a login by PLAIN, SCRAM, GSSAPI or a certificate." in capsys.readouterr().err
 
 
 def test_a_partitioner_of_another_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

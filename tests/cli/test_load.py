@@ -13,6 +13,8 @@ import pytest
 
 from aioproducer.cli.main import main
 from aioproducer.testing import FakeBroker
+from aioproducer.testing.broker.secured import SecuredBroker
+from tests.cli.client_files import profiles_for, properties_for
 from tests.cli.dying_spark import run_until_java_dies
 from tests.spark.local_spark import need
 from tests.spark.processes import java_of, kill
@@ -44,6 +46,22 @@ def test_a_topic_that_is_not_there_is_reported_before_spark_is_started_and_is_no
     assert "starting Spark" not in output.out
 
 
+def test_a_file_gives_it_cluster_tls_and_login_and_x_overrides_it(
+    secured_broker: SecuredBroker, broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    need()
+    shape = load_of(broker, tmp_path)[:-2]
+    serializer = "value.serializer=org.apache.kafka.common.serialization.StringSerializer"
+    file = properties_for(secured_broker, tmp_path, "unknown.topic.timeout.ms=500", serializer)
+    login = ["-X", "sasl.username=alice", "-X", "sasl.password=wrong"]
+
+    assert main([*shape, "-F", str(file), "--topic", "nothing"]) == 2
+    assert f"There is no topic 'nothing' at {secured_broker.bootstrap_servers}." in capsys.readouterr().err
+
+    assert main([*shape, "-F", str(file), "--topic", "nothing", *login]) == 2
+    assert "invalid credentials with SASL mechanism SCRAM-SHA-256.\n" in capsys.readouterr().err
+
+
 def test_so_is_a_cluster_that_does_not_answer(
     broker: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,6 +74,38 @@ def test_so_is_a_cluster_that_does_not_answer(
     assert "no broker is connected (bootstrap servers 127.0.0.1:1)" in output.err
     assert output.err.endswith("Is --bootstrap-servers right, and is Kafka running there?\n")
     assert "starting Spark" not in output.out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_profile_and_a_file_serve_a_load_and_the_audit_of_it(secured_broker: SecuredBroker, tmp_path: Path) -> None:
+    need()
+    secured_broker.create_topic("orders", 2)
+    profiles_for(secured_broker, tmp_path)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{number}\n" for number in range(100)))
+    shape = [str(lines), "--format", "text", "--value-format", "raw"]
+    once = ["--exactly-once", "--id", "lines", "--checkpoint", str(tmp_path / "load")]
+    sequence = ["--sequence", "value", "--partitioner", "none", "--records", "100"]
+    environ = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path)}
+
+    loaded = subprocess.run(
+        [*AIOPRODUCER, "load", *shape, *once, "--topic", "orders", "--profile", "secured"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    audited = subprocess.run(
+        [*AIOPRODUCER, "audit", "--topic", "orders", *sequence, "-F", str(properties_for(secured_broker, tmp_path))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert loaded.returncode == 0, loaded.stderr
+    assert len(secured_broker.records("orders", committed=True)) == 100
+    assert audited.returncode == 0, (audited.stdout, audited.stderr)
 
 
 @pytest.mark.slow

@@ -62,7 +62,6 @@ def test_the_version_names_the_environment_variable_that_chose_python() -> None:
         (["demo", "-X", "batch.size"], "not NAME=VALUE"),
         (["demo", "--frobnicate"], "--frobnicate"),
         (["audit"], "--topic"),
-        (["audit", *TOPIC[:2]], "--bootstrap-servers"),
         (["audit", *TOPIC, "--records", "0"], "must be at least 1"),
         (["audit", *TOPIC, "-X", "security.protocol"], "not NAME=VALUE"),
         (["audit", *TOPIC, "--partitioner", "sticky"], "murmur2"),

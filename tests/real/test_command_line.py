@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -129,6 +130,8 @@ def test_the_doctor_finds_no_fault_in_a_sound_cluster(kafka: KafkaCluster, capsy
 
 
 def test_kafka_runs_until_it_is_ended_and_meta_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
     words = [
         sys.executable,
         "-m",
@@ -137,6 +140,8 @@ def test_kafka_runs_until_it_is_ended_and_meta_shows_it(capsys: pytest.CaptureFi
         "4.3.1",
         "--topic",
         "orders:3",
+        "--port",
+        str(port),
         "--property",
         "log.retention.ms=9",
     ]
@@ -145,6 +150,7 @@ def test_kafka_runs_until_it_is_ended_and_meta_shows_it(capsys: pytest.CaptureFi
             assert process.stdout is not None
             found = re.search(r"Apache Kafka 4.3.1, one broker, at (\S+);", process.stdout.readline())
             assert found is not None
+            assert found[1] == f"127.0.0.1:{port}"
             assert main(["meta", "-b", found[1], "orders", "--json"]) == 0
             out = capsys.readouterr().out
             assert main(["meta", "-b", found[1], "missing"]) == 1
@@ -153,6 +159,16 @@ def test_kafka_runs_until_it_is_ended_and_meta_shows_it(capsys: pytest.CaptureFi
         assert process.wait() == 0
     (topic,) = json.loads(out)["topics"]
     assert (topic["topic"], len(topic["partitions"])) == ("orders", PARTITIONS)
+
+
+@pytest.mark.parametrize(("first", "reason"), [(None, "Address already in use"), (65_535, "ports end at 65535")])
+def test_a_port_that_cannot_be_had_is_named(first: int | None, reason: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1] if first is None else first
+
+        assert main(["kafka", "--port", str(port), "--brokers", "2"]) == 2
+
+    assert f"of 127.0.0.1 cannot be used: {reason}.\n" in capsys.readouterr().err
 
 
 def test_the_end_of_a_broker_ends_kafka_with_its_log() -> None:

@@ -154,7 +154,7 @@ def _row(option: Option) -> tuple[str, ...]:
 
 
 def _default(option: Option) -> str:
-    return "(required)" if option.name == "bootstrap_servers" else option.kind.show(option.default)
+    return "(required)" if option.name == "bootstrap_servers" else as_text(option, option.default)
 
 
 def _librdkafka(option: Option) -> str | None:

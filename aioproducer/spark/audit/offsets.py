@@ -8,12 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient
 
 __all__ = ["AuditFailed", "OffsetRange", "split_ranges", "stable_ranges"]
 
 _ASK_TIMEOUT: Final = 15.0
+_ASK_STEP: Final = 0.5
 _POLL: Final = 0.2
+
+#: librdkafka's names of errors that another attempt would only repeat.
+_REFUSALS: Final = ("_AUTHENTICATION", "_SSL")
 
 
 class AuditFailed(Exception):
@@ -43,9 +48,12 @@ def stable_ranges(config: Mapping[str, str], topic: str, patience: float) -> Seq
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
+    reported: list[KafkaError] = []
+    # No log line for each attempt to connect: the error reports it.
+    quiet: Mapping[str, Any] = {"log_level": 2, "error_cb": reported.append}
     try:
-        admin = AdminClient({**config, "log_level": 2})  # no log line per connection attempt: the error reports it
-        partitions = _partitions(admin, topic)
+        admin = AdminClient({**config, **quiet})
+        partitions = _partitions(admin, topic, reported)
         deadline = time.monotonic() + patience
         while True:
             first, stable, end = (_list_offsets(admin, topic, partitions, which) for which in _Which)
@@ -61,7 +69,8 @@ def stable_ranges(config: Mapping[str, str], topic: str, patience: float) -> Seq
                 )
             time.sleep(_POLL)
     except KafkaException as error:
-        raise AuditFailed(f"could not read the offsets of topic {topic!r}: {error.args[0].str()}.") from error
+        refusal = [each for each in reported if each.name() in _REFUSALS] or [error.args[0]]
+        raise AuditFailed(f"could not read the offsets of topic {topic!r}: {refusal[0].str().rstrip('.')}.") from error
 
 
 def split_ranges(ranges: Sequence[OffsetRange], most: int) -> Sequence[OffsetRange]:
@@ -73,12 +82,26 @@ def split_ranges(ranges: Sequence[OffsetRange], most: int) -> Sequence[OffsetRan
     ]
 
 
-def _partitions(admin: AdminClient, topic: str) -> Sequence[int]:
-    found = admin.list_topics(timeout=_ASK_TIMEOUT).topics.get(topic)  # asking for this one topic might create it
+def _partitions(admin: AdminClient, topic: str, reported: Sequence[KafkaError]) -> Sequence[int]:
+    found = _topics(admin, reported).get(topic)  # asking for this one topic might create it
     if found is None or not found.partitions:
         why = f" ({found.error.str()})" if found is not None and found.error is not None else ""
         raise AuditFailed(f"There is no topic {topic!r} on this cluster{why}.")
     return sorted(found.partitions)
+
+
+def _topics(admin: AdminClient, reported: Sequence[KafkaError]) -> Mapping[str, Any]:
+    """All topics; raises KafkaException at once if a broker refuses TLS or login, which librdkafka only reports."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + _ASK_TIMEOUT
+    while True:
+        try:
+            return admin.list_topics(timeout=_ASK_STEP).topics
+        except KafkaException:
+            admin.poll(0)
+            if time.monotonic() > deadline or any(each.name() in _REFUSALS for each in reported):
+                raise
 
 
 #: The requested offset, and whether to count committed records only.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from aioproducer.config import ProducerConfig
-from aioproducer.errors import BrokerError, KafkaError
+from aioproducer.errors import AuthenticationError, BrokerError, KafkaError
 from aioproducer.producer import Producer
 from aioproducer.protocol.error_codes import ErrorCode
 from aioproducer.spark.load.state import LoadRefused
@@ -37,6 +37,8 @@ def check_topic(producer: Mapping[str, str], topic: str) -> None:
             ) from error
         if isinstance(error, BrokerError):
             raise
+        if isinstance(error, AuthenticationError):
+            raise LoadRefused(str(error)) from error
         raise LoadRefused(
             f"{str(error).rstrip('.')}. Is --bootstrap-servers right, and is Kafka running there?"
         ) from error

@@ -139,6 +139,7 @@ class KafkaCluster(Kafka):
     authorizer. ``jvm_options`` are for the brokers' JVMs, for example system properties (``-Dname=value``); to measure
     throughput, pass ``["-XX:TieredStopAtLevel=4"]``, as by default these JVMs start quickly rather than run fast.
     ``plugins`` is a jar with classes for brokers and controller that ``properties`` name, such as a metrics reporter.
+    ``first_port``: broker 1 listens for clients on this port, broker 2 on the next one, and so on.
 
     Methods block; from async code call them through ``anyio.to_thread.run_sync``. ``async with`` does that itself.
     """
@@ -157,6 +158,7 @@ class KafkaCluster(Kafka):
         security: KafkaSecurity | None = None,
         jvm_options: Sequence[str] = (),
         plugins: Path | None = None,
+        first_port: int | None = None,
     ) -> None:
         super().__init__("")
         self.version = version
@@ -165,6 +167,7 @@ class KafkaCluster(Kafka):
         self._heap = heap
         self._jvm_options = (*(security.jvm_options if security else ()), *jvm_options)
         self._plugins = plugins
+        self._first_port = first_port
         self._features = dict(features or {})
         self._protocols = {"INTERNAL": "PLAINTEXT", "CLIENT": "PLAINTEXT", **(listeners or {})}
         if security is not None:
@@ -383,10 +386,19 @@ class KafkaCluster(Kafka):
     # Configuration
 
     def _reserve_ports(self) -> Mapping[int, Mapping[str, int]]:
-        self._ports = {i: {name: self._reserve_port() for name in self._protocols} for i in self.broker_ids}
+        self._ports = {
+            i: {name: self._reserve_port(self._chosen_port(i, name)) for name in self._protocols}
+            for i in self.broker_ids
+        }
         return self._ports
 
-    def _reserve_port(self) -> int:
+    def _chosen_port(self, broker_id: int, listener: str) -> int:
+        """The port that the user chose; 0: a free one."""
+        if self._first_port is None or listener != "CLIENT":
+            return 0
+        return self._first_port + broker_id - 1
+
+    def _reserve_port(self, wanted: int = 0) -> int:
         """A port that is reserved until the cluster closes.
 
         The socket is bound and never listens: Java can also bind the port, a killed broker's port still refuses
@@ -395,7 +407,11 @@ class KafkaCluster(Kafka):
         """
         reserved = self._closing.enter_context(socket.socket())
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        reserved.bind(("127.0.0.1", 0))
+        try:
+            reserved.bind(("127.0.0.1", wanted))
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "ports end at 65535"
+            raise KafkaStartError(f"Port {wanted} of 127.0.0.1 cannot be used: {reason}.") from error
         port: int = reserved.getsockname()[1]
         return port
 
