@@ -13,7 +13,7 @@ from aioproducer._config.refusal import refusal, shown
 from aioproducer._config.secret import Secret
 from aioproducer.errors import ConfigError
 
-__all__ = ["BY_JAVA_KEY", "DROPPED", "TRANSLATIONS", "Translation", "dropped"]
+__all__ = ["BY_JAVA_KEY", "DROPPED", "TRANSLATIONS", "Translation", "dropped", "read_jaas"]
 
 #: Each option's spelling with dots: Java's, or ours if Java has none.
 BY_JAVA_KEY: Final[Mapping[str, str]] = MappingProxyType(
@@ -148,7 +148,7 @@ def _jaas(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str,
     # Java requires the line for OAUTHBEARER and AWS_MSK_IAM even if it is empty.
     if "=" not in text and re.search(r"(OAuthBearer|IAM)LoginModule", text):
         return {}
-    module, found = _read_jaas(text)
+    module, found = read_jaas(text)
     if module not in _PASSWORD_MODULES or found.keys() != {"username", "password"}:
         # The line is not shown: it may hold a password.
         raise ConfigError(
@@ -171,8 +171,8 @@ _JAAS_MODULE: Final = re.compile(r"\s*([\w.]+)\s+required(?=[\s;])")
 _JAAS_END: Final = re.compile(r"\s*;?\s*")
 
 
-def _read_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """The module of a line and its options; no module if it is not such a line."""
+def read_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """The module of a JAAS line and its options; no module if it is not such a line."""
     module = _JAAS_MODULE.match(text)
     if module is None:
         return "", {}

@@ -122,9 +122,15 @@ def configured_options(
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     if getattr(options, "bootstrap_servers", None) is not None:
         given["bootstrap_servers"] = options.bootstrap_servers
+    pairs: Mapping[str, object] = dict([*options.options, *getattr(options, "more_options", ())])
+    pairs, file, profile, tokens = _without_tokens(pairs, file, profile)
     problems = Problems()
     found: dict[str, object] = {}
-    pairs = dict([*options.options, *getattr(options, "more_options", ())])
+    with problems.collecting():
+        if tokens:
+            from aioproducer.cli.oauth import token_provider
+
+            given["sasl_oauth_token_provider"] = token_provider(tokens)
     for layer in (given, pairs, file, profile):
         found = {**_options_in(layer, found, problems), **found}
     of_environment = env_options("KAFKA_", environ, found, problems)
@@ -136,6 +142,17 @@ def configured_options(
             "KAFKA_BOOTSTRAP_SERVERS."
         )
     return found
+
+
+def _without_tokens(*layers: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """The layers, the first of which overrides the others, without the keys of a login with tokens; then these keys."""
+    from aioproducer.cli.oauth import is_of_tokens
+
+    tokens: dict[str, object] = {}
+    for layer in reversed(layers):
+        tokens |= {key.replace("_", "."): value for key, value in layer.items() if is_of_tokens(key, value)}
+    rest = [{key: value for key, value in layer.items() if not is_of_tokens(key, value)} for layer in layers]
+    return [*rest, tokens]
 
 
 def _options_in(layer: Mapping[str, object], known: Mapping[str, object], problems: Any) -> Mapping[str, object]:

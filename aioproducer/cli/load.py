@@ -131,6 +131,10 @@ def _producer(options: argparse.Namespace) -> Mapping[str, str]:
         if reason is not None:
             raise ConfigError(f"-X {name}: not supported here: {reason}")
     found = configured_options(options)
+    if "sasl_oauth_token_provider" in found:
+        raise Trouble(
+            "Spark's tasks cannot log in with this verb's tokens. Use a login by PLAIN, SCRAM or a certificate."
+        )
     return {name.replace("_", "."): _text(value) for name, value in found.items() if name not in _SERIALIZERS}
 
 

@@ -25,6 +25,7 @@ from aioproducer.protocol.messages import (
     MetadataResponse,
 )
 from aioproducer.testing import FakeBroker, Logins, RequestContext, TopicConfig, TopicSpec
+from aioproducer.testing.broker.msk_iam import AwsKeys
 from aioproducer.testing.broker.versions import RELEASES
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.types import TimestampType
@@ -143,6 +144,18 @@ def test_a_sound_cluster_with_a_login_has_no_fault(doctor: Doctor) -> None:
 
     found.assert_sound()
     assert "accepts the SCRAM-SHA-256 login" in found.step("login")["sentence"]
+
+
+def test_a_sound_cluster_with_a_login_by_aws_keys_has_no_fault(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ACCESS_KEY_ID", "AKIDEXAMPLE"), ("SECRET_ACCESS_KEY", PASSWORD), ("REGION", "eu-central-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    iam = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "AWS_MSK_IAM"}
+    keys, others = (AwsKeys("AKIDEXAMPLE", secret, "eu-central-1", None) for secret in (PASSWORD, "another"))
+
+    with FakeBroker(topics={"orders": 1}, logins=Logins(aws=keys)) as broker:
+        doctor(broker.bootstrap_servers, "orders", "--send", **iam).assert_sound()
+    with FakeBroker(topics={"orders": 1}, logins=Logins(aws=others)) as broker:
+        assert "AWS" in doctor(broker.bootstrap_servers, "orders", **iam).fault("login")["change"]
 
 
 def test_a_test_record_is_acknowledged_and_shows_the_brokers_clock(doctor: Doctor) -> None:

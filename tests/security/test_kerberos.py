@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 from aioproducer import NotWritten, Producer
+from aioproducer.cli.main import main
 from aioproducer.core.sasl.mechanism import MechanismError, SendToken
 from aioproducer.net.security.gssapi import Gssapi
 from aioproducer.testing.kafka import KafkaCluster, KafkaUnavailable
 from tests.fuzzing import each_count, survive
 from tests.needs import not_here
 from tests.security.kdc import REALM, Kdc, missing, running_kdc
+
+SERVICE = "sasl.kerberos.service.name=kafka"
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -89,6 +92,19 @@ async def test_a_missing_ticket_is_reported(kafka: KafkaCluster, kdc: Kdc) -> No
             match=r"GSSAPI login failed: broker .* cannot be logged in to with a Kerberos ticket for kafka@127",
         ):
             await producer.send("orders", b"value")
+
+
+def test_the_doctor_finds_no_fault_with_a_ticket_and_names_a_missing_one(
+    kafka: KafkaCluster, kdc: Kdc, capsys: pytest.CaptureFixture[str]
+) -> None:
+    login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=GSSAPI", "-X", SERVICE]
+    kdc.log_in("alice", kdc.keytab("alice"))
+    sound = main(["doctor", kafka.bootstrap("KERBEROS"), "orders", "--send", *login])
+    assert (sound, capsys.readouterr().err) == (0, "")
+
+    kdc.log_out()
+    assert main(["doctor", kafka.bootstrap("KERBEROS"), "orders", *login]) == 1
+    assert "klist" in capsys.readouterr().out
 
 
 def handshake(kdc: Kdc) -> tuple[Gssapi, Any, bytes]:

@@ -233,6 +233,7 @@ def refused_login(node: Node, mechanism: str, offered: Sequence[str] | None, why
     change = {
         "OAUTHBEARER": "Check the token's issuer, audience, scope and expiry.",
         "GSSAPI": "Check the ticket (klist).",
+        "AWS_MSK_IAM": "Check the AWS keys and region of this machine, and the rights of their role.",
     }
     secret = change.get(mechanism, f"Check {users}, and that the user exists on the brokers for {mechanism}.")
     if "is not encrypted" in why:
