@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeAlias, TypeGuard, cast
+from typing import Any, Self, TypeAlias, TypeGuard, cast
 
 from aioproducer.arguments import is_async
 from aioproducer.errors import ConfigError
@@ -118,6 +118,13 @@ class ProducerInterceptor:
         """
         return None
 
+    def configure(self, config: Any) -> None:
+        """Called when the producer is created, with its `ProducerConfig`; must be plain.
+
+        An exception becomes a `ConfigError`, and there is no producer. Interceptors that tools have added to all producers
+        are not configured.
+        """
+
     def close(self) -> Awaitable[None] | None:
         """Called once, after the last record has its outcome."""
         return None
@@ -169,7 +176,14 @@ class ProducerInterceptors:
         "need_each_record",
     )
 
-    def __init__(self, interceptors: Iterable[object], log: ClientLog) -> None:
+    def __init__(
+        self,
+        interceptors: Iterable[object],
+        log: ClientLog,
+        config: object = None,
+        serializers: Iterable[object] = (),
+    ) -> None:
+        """``config`` is what `ProducerInterceptor.configure` gets; ``serializers`` are closed with the interceptors."""
         self._log = log.named(__name__)
         own = tuple(interceptors)
         _refuse_async(own)
@@ -179,9 +193,11 @@ class ProducerInterceptors:
         self._begin_transaction = cast("tuple[_BeginTransaction, ...]", _hooks(chain, "begin_transaction"))
         self._on_send = cast("tuple[_OnSend, ...]", _hooks(chain, "on_send"))
         self._on_acknowledgement = cast("tuple[_OnAcknowledgement, ...]", _hooks(chain, "on_acknowledgement"))
-        self._close = cast(
-            "tuple[_Close, ...]", _hooks(own, "close")
-        )  # a global one is not over with its first producer
+        # A global interceptor is not over with its first producer, and one object may serialize keys and values.
+        ends_with_producer = tuple({id(each): each for each in (*own, *serializers)}.values())
+        self._close = cast("tuple[_Close, ...]", _hooks(ends_with_producer, "close"))
+        if config is not None:
+            _configure(own, config)
         #: Whether one of them must see each record, also those of a table.
         self.need_each_record = any(map(_needs_each_record, chain))
 
@@ -290,11 +306,11 @@ class ProducerInterceptors:
             try:
                 result = hook()
             except Exception:  # foreign code
-                _log(self._log, "close", hook)
+                _log_not_closed(self._log, hook)
                 continue
             if isinstance(result, Awaitable):
                 pending.append((hook, cast("Awaitable[object]", result)))
-        return _finish(self._log, "close", pending) if pending else None
+        return _finish_closing(self._log, pending) if pending else None
 
     async def _finish_on_send(self, position: int, result: Awaitable[object], record: ProducerRecord) -> ProducerRecord:
         hook = self._on_send[position]
@@ -379,12 +395,20 @@ def _ignore(outcome: object, error: BaseException | None) -> None:
 def _refuse_async(interceptors: Iterable[object]) -> None:
     """Raise `ConfigError` for a method that must be plain; checked here, because each call would fail."""
     for each in interceptors:
-        for name in ("begin_send", "begin_bulk", "begin_transaction"):
+        for name in ("configure", "begin_send", "begin_bulk", "begin_transaction"):
             if is_async(getattr(each, name, None)):
                 raise ConfigError(
                     f"{type(each).__name__}.{name} is a coroutine function, but it must be plain: it has to run in the "
                     "caller's context, before anything is awaited."
                 )
+
+
+def _configure(interceptors: Sequence[object], config: object) -> None:
+    for hook in cast("tuple[Callable[[object], object], ...]", _hooks(interceptors, "configure")):
+        try:
+            hook(config)
+        except Exception as error:  # foreign code
+            raise ConfigError(f"{_owner(hook)}.configure() failed: {type(error).__name__}: {error}") from error
 
 
 def _needs_each_record(interceptor: object) -> bool:
@@ -424,6 +448,18 @@ async def _finish(log: ClientLog, name: str, pending: Sequence[tuple[object, Awa
             await awaitable
         except Exception:  # foreign code
             _log(log, name, hook)
+
+
+async def _finish_closing(log: ClientLog, pending: Sequence[tuple[object, Awaitable[object]]]) -> None:
+    for hook, awaitable in pending:
+        try:
+            await awaitable
+        except Exception:  # foreign code
+            _log_not_closed(log, hook)
+
+
+def _log_not_closed(log: ClientLog, hook: object) -> None:
+    log.warning("%s.close failed; the others are still closed.", _owner(hook), exc_info=True)
 
 
 def _log_failed(log: ClientLog, hook: object, record: ProducerRecord, name: str) -> None:

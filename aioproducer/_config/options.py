@@ -315,7 +315,7 @@ class OptionValues:
         (),
         Hooks(
             "a sequence of objects with begin_send(), begin_bulk(), on_send(), on_acknowledgement() or close()",
-            ("begin_send", "begin_bulk", "on_send", "on_acknowledgement", "close"),
+            ("configure", "begin_send", "begin_bulk", "on_send", "on_acknowledgement", "close"),
         ),
         "Objects that see every record and its outcome, plain or async (KIP-42)",
         java="interceptor.classes",

@@ -28,6 +28,7 @@ from aioproducer.errors import (
     NotWritten,
     NotWrittenTimeout,
     RecordTooLarge,
+    SerializationError,
 )
 from aioproducer.interceptors import (
     EndOfSend,
@@ -39,7 +40,14 @@ from aioproducer.interceptors import (
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.log import ClientLog
-from aioproducer.serializers import MessageField, normalize_bytes, normalize_headers, prepare_serializer
+from aioproducer.serializers import (
+    MessageField,
+    configure_serializer,
+    normalize_bytes,
+    normalize_headers,
+    prepare_serializer,
+    sees_headers,
+)
 from aioproducer.types import Header, HeadersInput, ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
@@ -115,10 +123,15 @@ class Intake:
     ) -> None:
         self.config = config
         self._producer = producer
-        self.interceptors = ProducerInterceptors(config.interceptors, log)
+        self.interceptors = ProducerInterceptors(
+            config.interceptors, log, config, (config.key_serializer, config.value_serializer)
+        )
         self._metrics = metrics
         self._serialize_key = prepare_serializer(config.key_serializer, MessageField.KEY)
         self._serialize_value = prepare_serializer(config.value_serializer, MessageField.VALUE)
+        self._may_add_headers = sees_headers(config.key_serializer) or sees_headers(config.value_serializer)
+        configure_serializer(config.key_serializer, config, MessageField.KEY)
+        configure_serializer(config.value_serializer, config, MessageField.VALUE)
         #: No user code processes a record: no interceptor, no serializer.
         self.is_plain = not (
             self.interceptors.sees_send
@@ -208,29 +221,52 @@ class Intake:
         timestamp_ms: int | None,
     ) -> PreparedRecord | Coroutine[Any, Any, PreparedRecord]:
         """The key first: a serializer of values may count on it."""
-        plain_headers = normalize_headers(headers)
-        serialized_key = self._serialize_key(topic, key, plain_headers)
+        seen = list(normalize_headers(headers))
+        serialized_key = self._serialize_key(topic, key, seen)
         if not (serialized_key is None or isinstance(serialized_key, bytes)):
-            return self._serialize_later(topic, value, serialized_key, plain_headers, partition, timestamp_ms)
-        serialized_value = self._serialize_value(topic, value, plain_headers)
+            return self._serialize_later(topic, value, serialized_key, seen, partition, timestamp_ms)
+        serialized_value = self._serialize_value(topic, value, seen)
         if not (serialized_value is None or isinstance(serialized_value, bytes)):
-            return _finish(topic, serialized_value, serialized_key, plain_headers, partition, timestamp_ms)
-        return PreparedRecord(topic, serialized_value, serialized_key, plain_headers, partition, timestamp_ms)
+            return self._finish(topic, serialized_value, serialized_key, seen, partition, timestamp_ms)
+        return PreparedRecord(
+            topic, serialized_value, serialized_key, self._headers_of(topic, seen), partition, timestamp_ms
+        )
+
+    def _headers_of(self, topic: str, seen: list[Header]) -> Sequence[Header]:
+        """The headers that the serializers have seen, and may have added to."""
+        if not self._may_add_headers:
+            return tuple(seen)
+        try:
+            return normalize_headers(seen)
+        except InvalidRecord as error:
+            raise SerializationError(f"A serializer added a header to a record for topic {topic!r}. {error}") from None
 
     async def _serialize_later(
         self,
         topic: str,
         value: object,
         key: Awaitable[bytes | None],
-        headers: Sequence[Header],
+        seen: list[Header],
         partition: int | None,
         timestamp_ms: int | None,
     ) -> PreparedRecord:
         serialized_key = await key
-        serialized = self._serialize_value(topic, value, headers)
+        serialized = self._serialize_value(topic, value, seen)
         if isinstance(serialized, Awaitable):
             serialized = await serialized
-        return PreparedRecord(topic, serialized, serialized_key, headers, partition, timestamp_ms)
+        return PreparedRecord(topic, serialized, serialized_key, self._headers_of(topic, seen), partition, timestamp_ms)
+
+    async def _finish(
+        self,
+        topic: str,
+        value: Awaitable[bytes | None],
+        key: bytes | None,
+        seen: list[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> PreparedRecord:
+        serialized = await value
+        return PreparedRecord(topic, serialized, key, self._headers_of(topic, seen), partition, timestamp_ms)
 
     def checked(self, prepared: PreparedRecord) -> SerializedRecord:
         """Check everything that can be checked without the cluster. Raises `InvalidRecord`."""
@@ -459,17 +495,6 @@ class Intake:
             raise NotWrittenTimeout(
                 "The record was not accepted in time, because an interceptor or serializer took too long."
             ) from error
-
-
-async def _finish(
-    topic: str,
-    value: Awaitable[bytes | None],
-    key: bytes | None,
-    headers: Sequence[Header],
-    partition: int | None,
-    timestamp_ms: int | None,
-) -> PreparedRecord:
-    return PreparedRecord(topic, await value, key, headers, partition, timestamp_ms)
 
 
 def _partitioner(config: ProducerConfig) -> Callable[..., int | None] | None:

@@ -4,22 +4,28 @@ All serializers, plain or async, have one calling convention: a callable that ta
 ``bytearray``, ``memoryview``, ``str`` (sent as UTF-8) or None, or an awaitable of one of these. A serializer that needs the
 topic takes a `SerializationContext` as well: as a second positional parameter without a default, or as a parameter called
 ``ctx`` or ``context``. The serializers of confluent-kafka's schema registry follow the same convention, so they can be
-passed unmodified.
+passed unmodified. An object with a method ``serialize(topic, headers, data)``, as in Java, or ``serialize(topic, data)`` is
+a serializer as well.
+
+A serializer that gets the context, or Java's ``headers``, may add headers to the record: they are a list of pairs.
+A method ``configure(config, is_key)`` is called with the producer's `ProducerConfig` when the producer is created. A
+method ``close()``, plain or async, is called when the producer closes, after its last record.
 
 None never reaches a serializer: it is Kafka's null, which deletes a key from a compacted topic.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
-from aioproducer.types import BytesLike, Headers
+from aioproducer.types import BytesLike, Header
 
 if TYPE_CHECKING:
     from aioproducer.serializers.builtin import (
@@ -41,9 +47,11 @@ __all__ = [
     "Serialized",
     "Serializer",
     "StringSerializer",
+    "configure_serializer",
     "normalize_bytes",
     "normalize_headers",
     "prepare_serializer",
+    "sees_headers",
 ]
 
 _BUILT_IN = frozenset({"BytesSerializer", "IntegerSerializer", "JsonSerializer", "LongSerializer", "StringSerializer"})
@@ -60,8 +68,20 @@ def __getattr__(name: str) -> object:
 #: What a serializer may return.
 Serialized: TypeAlias = BytesLike | str | None
 
-#: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it.
-Serializer: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
+
+class _JavaShaped(Protocol):
+    def serialize(self, topic: str, headers: list[Header], data: Any, /) -> Serialized | Awaitable[Serialized]: ...
+
+
+class _TopicShaped(Protocol):
+    def serialize(self, topic: str, data: Any, /) -> Serialized | Awaitable[Serialized]: ...
+
+
+_Callable: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
+
+#: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it; or an object with a method
+#: ``serialize(topic, headers, data)`` or ``serialize(topic, data)`` that does.
+Serializer: TypeAlias = _Callable | _JavaShaped | _TopicShaped
 
 
 class MessageField(StrEnum):
@@ -71,12 +91,16 @@ class MessageField(StrEnum):
     VALUE = "value"
 
 
-class SerializationContext(NamedTuple):
-    """The destination of the object that is being serialized."""
+@dataclasses.dataclass(slots=True)
+class SerializationContext:
+    """The destination of the object that is being serialized.
+
+    ``headers`` are the record's, as a list of pairs of text and bytes; a serializer may add some.
+    """
 
     topic: str
     field: MessageField
-    headers: Headers = ()
+    headers: list[Header] = dataclasses.field(default_factory=list[Header])
 
 
 class PreparedSerializer(Protocol):
@@ -85,8 +109,8 @@ class PreparedSerializer(Protocol):
     Raises `SerializationError` when the serializer raises or returns something that is not bytes.
     """
 
-    def __call__(self, topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
-        """The serialized form of ``value``."""
+    def __call__(self, topic: str, value: object, headers: list[Header], /) -> bytes | Awaitable[bytes | None] | None:
+        """The serialized form of ``value``; the serializer may have added to ``headers``."""
         ...
 
 
@@ -99,6 +123,32 @@ def prepare_serializer(serializer: Serializer | None, field: MessageField) -> Pr
     if serializer is None:
         return _identity(field)
     return _guarded(serializer, _call_style(serializer, f"{field}_serializer"), field)
+
+
+def sees_headers(serializer: object) -> bool:
+    """Whether a serializer gets the record's headers, so that it may add some."""
+    if serializer is None:
+        return False
+    return _call_style(serializer, "serializer") not in (_CallStyle.NOT_AT_ALL, _CallStyle.TOPIC)
+
+
+def configure_serializer(serializer: object, config: object, field: MessageField) -> None:
+    """Call its ``configure(config, is_key)``, if it has such a method. Raises `ConfigError` if that raises."""
+    configure = getattr(serializer, "configure", None)
+    if not callable(configure):
+        return
+    try:
+        names = inspect.signature(configure).parameters
+    except (TypeError, ValueError):  # written in C, with no signature to read
+        return
+    if "is_key" not in names:  # another library's method of this name
+        return
+    try:
+        configure(config, is_key=field is MessageField.KEY)
+    except Exception as error:  # foreign code
+        raise ConfigError(
+            f"{field}_serializer: {_name_of(configure)}() failed: {type(error).__name__}: {error}"
+        ) from error
 
 
 def normalize_bytes(value: object, what: str = "value") -> bytes | None:
@@ -137,6 +187,10 @@ class _CallStyle(enum.Enum):
 
     NOT_AT_ALL = enum.auto()
     POSITIONAL = enum.auto()
+    #: ``serialize(topic, headers, data)``
+    JAVA = enum.auto()
+    #: ``serialize(topic, data)``
+    TOPIC = enum.auto()
     CTX = "ctx"
     CONTEXT = "context"
 
@@ -146,9 +200,13 @@ _CONTEXT_NAMES = {"ctx": _CallStyle.CTX, "context": _CallStyle.CONTEXT}
 
 def _call_style(serializer: object, option: str) -> _CallStyle:
     if not callable(serializer):
+        method = getattr(serializer, "serialize", None)
+        if callable(method):
+            return _style_of_method(method, option)
         raise ConfigError(
             f"{option} must be a callable that takes an object and returns bytes; {type(serializer).__name__} "
-            f"cannot be called. {_uncallable_hint(serializer)}"
+            "cannot be called. Built-in ones are JsonSerializer(), StringSerializer(), IntegerSerializer() and "
+            "LongSerializer()."
         )
     try:
         parameters = list(inspect.signature(serializer).parameters.values())
@@ -169,30 +227,46 @@ def _call_style(serializer: object, option: str) -> _CallStyle:
     return by_name[0] if by_name else _CallStyle.NOT_AT_ALL
 
 
-def _uncallable_hint(serializer: object) -> str:
-    if callable(getattr(serializer, "serialize", None)):
-        return "It has a method serialize(): wrap it, for example lambda obj, ctx: it.serialize(ctx.topic, obj)."
-    return "Built-in ones are JsonSerializer(), StringSerializer(), IntegerSerializer() and LongSerializer()."
+def _style_of_method(method: Callable[..., object], option: str) -> _CallStyle:
+    """The style of a method ``serialize``, by the number of arguments that it can be called with."""
+    signature = inspect.signature(method)
+    for style, arguments in ((_CallStyle.JAVA, 3), (_CallStyle.TOPIC, 2)):
+        try:
+            signature.bind(*range(arguments))
+        except TypeError:
+            continue
+        return style
+    raise ConfigError(
+        f"{option}: its method is called as serialize(topic, headers, data) or serialize(topic, data), and "
+        f"{_name_of(method)}{signature} does not match. Wrap it: lambda obj: ..."
+    )
 
 
 def _identity(field: MessageField) -> PreparedSerializer:
-    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | None:
+    def serialize(topic: str, value: object, headers: list[Header], /) -> bytes | None:
         return normalize_bytes(value, field)
 
     return serialize
 
 
 def _guarded(serializer: Serializer, style: _CallStyle, field: MessageField) -> PreparedSerializer:
-    def serialize(topic: str, value: object, headers: Headers = (), /) -> bytes | Awaitable[bytes | None] | None:
+    call = cast("_Callable", serializer)
+    method: Callable[..., object] = getattr(serializer, "serialize", call)
+
+    def serialize(topic: str, value: object, headers: list[Header], /) -> bytes | Awaitable[bytes | None] | None:
         if value is None:
             return None
         try:
             if style is _CallStyle.NOT_AT_ALL:
-                result = serializer(value)
+                result: object = call(value)
             elif style is _CallStyle.POSITIONAL:
-                result = serializer(value, SerializationContext(topic, field, headers))
+                result = call(value, SerializationContext(topic, field, headers))
+            elif style is _CallStyle.JAVA:
+                result = method(topic, headers, value)
+            elif style is _CallStyle.TOPIC:
+                result = method(topic, value)
             else:
-                result = serializer(value, **{style.value: SerializationContext(topic, field, headers)})
+                result = call(value, **{style.value: SerializationContext(topic, field, headers)})
         except Exception as error:  # foreign code
             raise _failed(serializer, field, topic, value, error) from error
         if type(result) is bytes:
