@@ -387,8 +387,8 @@ class RecordAccumulator:
         return drained
 
     def drain_lone(self, queue: PartitionQueue, leader_epoch: int, now: float) -> ProducerBatch | None:
-        """Drain the only batch of the queue like `drain`; None if the batch must wait its turn."""
-        (head,) = queue.batches
+        """Drain the first batch of the queue like `drain`; None if the batch must wait its turn."""
+        head = queue.batches[0]
         if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
             return None
         queue.batches.popleft()

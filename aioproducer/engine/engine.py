@@ -118,9 +118,7 @@ class Engine(Lifetime):
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
             gate=self.transactions,
         )
-        self.client = NetworkClient(
-            config, client_id=client_id, log=log, random=random, on_ready=self._look_again, metrics=metrics
-        )
+        self.client = self._make_client(client_id, random)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
         self.accumulator = self._make_accumulator(codec, random, attachment)
@@ -144,6 +142,16 @@ class Engine(Lifetime):
             self.carrier = self._make_carrier(self.transactions, random, attachment)
         if attachment is not None:
             self.sequences.set_producer_id(attachment.handle.producer_id, attachment.handle.producer_epoch)
+
+    def _make_client(self, client_id: str, random: Random) -> NetworkClient:
+        return NetworkClient(
+            self.config,
+            client_id=client_id,
+            log=self.log,
+            random=random,
+            on_ready=self._look_again,
+            metrics=self.metrics,
+        )
 
     def _make_accumulator(self, codec: Codec, random: Random, attachment: Attachment | None) -> RecordAccumulator:
         return RecordAccumulator(

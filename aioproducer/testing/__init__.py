@@ -1,6 +1,7 @@
 """Test doubles for programs that produce to Kafka, and for this package itself.
 
-``FakeBroker`` is a strict, scriptable Kafka cluster inside the test process. The names listed here are imported on first
+``FakeBroker`` is a strict, scriptable Kafka cluster inside the test process; ``MockProducer`` is a producer that needs no
+cluster at all. The names listed here are imported on first
 use, so that importing this package costs nothing.
 """
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.server import BrokerConnection
     from aioproducer.testing.broker.telemetry import PushedMetrics, Telemetry
     from aioproducer.testing.broker.transaction_coordinator import TwoPhaseCommit
+    from aioproducer.testing.mock_producer import MockProducer, SentRecord
 
 __all__ = [
     "BrokerConnection",
@@ -30,9 +32,11 @@ __all__ = [
     "LoggedBatch",
     "LoggedRecord",
     "Logins",
+    "MockProducer",
     "PushedMetrics",
     "ReceivedRequest",
     "RequestContext",
+    "SentRecord",
     "Telemetry",
     "TopicConfig",
     "TopicSpec",
@@ -48,9 +52,11 @@ _HOME = {
     "LoggedBatch": "broker.log",
     "LoggedRecord": "broker.log",
     "Logins": "broker.logins",
+    "MockProducer": "mock_producer",
     "PushedMetrics": "broker.telemetry",
     "ReceivedRequest": "broker.request",
     "RequestContext": "broker.request",
+    "SentRecord": "mock_producer",
     "Telemetry": "broker.telemetry",
     "TopicConfig": "broker.log",
     "TopicSpec": "broker.cluster_state",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.fake_broker import FakeBroker
     from aioproducer.testing.broker.secured import SecuredBroker
     from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
+    from aioproducer.testing.mock_producer import MockProducer
 
 
 class KafkaFactory(Protocol):
@@ -60,11 +61,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the marker ``kafka_broker``."""
+    """Registers the markers ``kafka_broker`` and ``mock_producer``."""
     config.addinivalue_line(
         "markers",
         "kafka_broker(topics={'orders': 3}, brokers=1, ...): "
         "what the FakeBroker of the fixture `kafka_broker` is created with (aioproducer)",
+    )
+    config.addinivalue_line(
+        "markers",
+        "mock_producer(topics={'orders': 3}, auto_complete=False, ...): "
+        "what the MockProducer of the fixture `mock_producer` is created with (aioproducer)",
     )
 
 
@@ -80,6 +86,25 @@ def kafka_broker(request: pytest.FixtureRequest) -> Generator[FakeBroker, None, 
 
     with FakeBroker(**_broker_options(request, FakeBroker)) as broker:
         yield broker
+
+
+@pytest.fixture
+def mock_producer(request: pytest.FixtureRequest) -> MockProducer:
+    """A `MockProducer` for the test alone, not started: the code under test enters it, or the test does.
+
+    The marker ``@pytest.mark.mock_producer(topics={"orders": 3})`` takes the keyword arguments of `MockProducer`. Of the
+    markers of the test, its class and its module the nearest one counts for each argument.
+    """
+    from aioproducer.testing.mock_producer import MockProducer
+
+    options: dict[str, Any] = {}
+    for marker in reversed(list(request.node.iter_markers("mock_producer"))):
+        if marker.args:
+            pytest.fail(
+                '@pytest.mark.mock_producer takes keyword arguments only, such as topics={"orders": 3}.', pytrace=False
+            )
+        options.update(marker.kwargs)
+    return MockProducer(**options)
 
 
 @pytest.fixture(scope="session")
@@ -119,6 +144,12 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
         return Kafka(bootstrap_servers)
     factory: KafkaFactory = request.getfixturevalue("kafka_factory")
     return factory()
+
+
+@pytest.fixture(scope="session")
+def kafka_cluster(kafka_factory: KafkaFactory) -> KafkaCluster:
+    """A Kafka with three brokers, shared by all tests of the session; one that stops a broker starts it again."""
+    return kafka_factory(brokers=3)
 
 
 @pytest.fixture

@@ -165,6 +165,34 @@ def test_unittest_enters_a_broker_as_a_context_manager(pytester: pytest.Pytester
     assert pytester.runpython(path).ret == 0
 
 
+def test_a_mock_producer_is_created_with_the_markers_and_is_not_started(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import asyncio
+        import pytest
+
+        pytestmark = pytest.mark.mock_producer(topics={"orders": 3}, client_id="module")
+
+        @pytest.mark.mock_producer(client_id="nearest")
+        def test_it(mock_producer):
+            async def main():
+                async with mock_producer as producer:
+                    await producer.send("orders", b"3 books")
+                    return len(await producer.partitions_for("orders"))
+
+            assert mock_producer.client_id == "nearest"
+            assert mock_producer.health().status == "created"
+            assert asyncio.run(main()) == 3
+            assert len(mock_producer.history()) == 1
+
+        def test_another_has_its_own(mock_producer):
+            assert (mock_producer.history(), mock_producer.client_id) == ([], "module")
+        """
+    )
+
+    run(pytester).assert_outcomes(passed=2)
+
+
 def test_a_wrong_marker_fails_the_test_and_lists_its_arguments(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
@@ -189,7 +217,9 @@ def test_a_wrong_marker_fails_the_test_and_lists_its_arguments(pytester: pytest.
 def test_the_marker_and_the_fixture_are_listed_with_their_help(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("")
 
-    assert "@pytest.mark.kafka_broker(" in run(pytester, "--markers").stdout.str()
+    markers = run(pytester, "--markers").stdout.str()
+    assert "@pytest.mark.kafka_broker(" in markers
+    assert "@pytest.mark.mock_producer(" in markers
     assert "kafka_broker --" in run(pytester, "--fixtures").stdout.str()
 
 

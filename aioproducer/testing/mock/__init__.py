@@ -1,0 +1,1 @@
+"""The parts of `MockProducer`: a producer whose cluster is an object in the same process."""
