@@ -28,6 +28,7 @@ SEAM = (
     "net/test_versions.py",
     "protocol/",
     "record/",
+    "simulation/",
     "test_accumulator.py",
     "test_buffer_pool.py",
     "test_config.py",

@@ -1,0 +1,1 @@
+"""Deterministic simulation: the unmodified producer on virtual time and a faulty network, against FakeCluster; see `run`."""

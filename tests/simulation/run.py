@@ -1,0 +1,227 @@
+"""One simulation: a seed decides the cluster, the producer's options, the program, and every fault."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aioproducer import Producer
+from aioproducer.errors import KafkaError
+from aioproducer.testing.broker.fake_cluster import FakeCluster
+from tests.simulation.chaos import Chaos
+from tests.simulation.faults import Dice, Story
+from tests.simulation.judge import Rules, verdict
+from tests.simulation.ledger import Ledger
+from tests.simulation.loop import Livelock, SimulatedLoop
+from tests.simulation.network import Network, Weather
+from tests.simulation.workload import Callers, Transactions
+
+__all__ = ["KINDS", "Outcome", "World", "simulate"]
+
+#: The kinds of programs; a seed has one of them, unless it is chosen.
+KINDS: Final = ("idempotent", "idempotent", "idempotent", "transactional", "plain")
+
+_TOPICS: Final = ("orders", "logs")
+_TRANSACTIONAL_ID: Final = "shop"
+#: Virtual seconds in which everything must be over once there are no more faults.
+_PATIENCE_S: Final = 400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of a seed. ``problems`` are the broken promises, ``faults`` the numbers of the faults that happened."""
+
+    seed: int
+    kind: str
+    digest: str
+    problems: Sequence[str]
+    faults: Sequence[int]
+    records: int
+    seconds: float
+    story: Sequence[str]
+
+
+def simulate(
+    seed: int,
+    kind: str | None = None,
+    *,
+    left_out: Set[int] = frozenset(),
+    keeps: bool = False,
+    rules: Rules | None = None,
+) -> Outcome:
+    """Run a seed. ``left_out`` are faults that do not happen; ``keeps`` the story; ``rules`` other than the kind's."""
+    world = World(seed, kind, left_out, keeps=keeps)
+    problems = world.run()
+    judged = rules or (Rules(once=False, ordered=False) if world.kind == "plain" else Rules())
+    return Outcome(
+        seed,
+        world.kind,
+        world.story.digest,
+        [*problems, *verdict(world.cluster, world.ledger, judged)],
+        world.dice.happened,
+        len(world.ledger.entries),
+        world.loop.time(),
+        world.story.lines,
+    )
+
+
+class World:
+    """Everything of one simulation."""
+
+    def __init__(self, seed: int, kind: str | None, left_out: Set[int], *, keeps: bool) -> None:
+        self.dice = dice = Dice(seed, left_out)
+        chosen = dice.choice(KINDS)
+        self.kind = kind or chosen
+        self.story = Story(keeps=keeps)
+        self.ledger = Ledger()
+        self.loop = SimulatedLoop()
+        self.cluster = FakeCluster(dice.choice((1, 3, 3)), auto_create_topics=False)
+        self.cluster.transaction_version = dice.choice((0, 2))
+        self.cluster.next_producer_epoch = dice.choice((0, 0, 32_764))
+        for topic in _TOPICS:
+            self.cluster.create_topic(topic, dice.choice((1, 2, 5)))
+        self.network = Network(self.loop, self.cluster, dice, Weather(dice), self.story)
+        self.loop.network = self.network
+        ids = [_TRANSACTIONAL_ID] if self.kind == "transactional" else []
+        self.chaos = Chaos(self.loop, self.cluster, self.network, dice, self.story, _TOPICS, ids)
+        self.pause_s = dice.choice((0.001, 0.05, 0.5))
+        self.options = self._options()
+        self._pools: list[Any] = []
+        self._problems: list[str] = []
+
+    def _options(self) -> Mapping[str, Any]:
+        dice = self.dice
+        request_ms = dice.choice((500, 2_000, 10_000))
+        options: dict[str, Any] = {
+            "linger_ms": dice.choice((0, 0, 5, 100)),
+            "batch_size": dice.choice((150, 1_000, 262_144)),
+            "buffer_memory": dice.choice((4_000, 100_000, 33_554_432)),
+            "max_in_flight_requests_per_connection": dice.choice((1, 2, 5)),
+            "request_timeout_ms": request_ms,
+            "delivery_timeout_ms": request_ms + 100 + dice.choice((0, 3_000, 120_000)),
+            "max_block_ms": dice.choice((50, 2_000, 60_000)),
+            "retry_backoff_ms": dice.choice((10, 100)),
+            "metadata_max_age_ms": dice.choice((500, 300_000)),
+            "producer_id_expiration_ms": -1,
+        }
+        options["max_request_size"] = min(options["buffer_memory"], 1_048_576)
+        options["batch_size"] = min(options["buffer_memory"], options["batch_size"])
+        if self.kind == "transactional":
+            options["transactional_id"] = _TRANSACTIONAL_ID
+            options["max_block_ms"] = 60_000
+        elif self.kind == "plain":
+            options["enable_idempotence"] = False
+            options["acks"] = dice.choice(("all", 1))
+        return options
+
+    def run(self) -> Sequence[str]:
+        """Run the program; returns what went wrong beside the records."""
+        self.loop.set_exception_handler(self._unhandled)
+        with _wall_clock(self.loop.time_ns):
+            try:
+                self.loop.run_until_complete(self._main())
+            except Livelock as error:
+                self._problems.append(f"stuck: {error}")
+            except Exception as error:
+                self._problems.append(f"raised: {type(error).__name__}: {error}")
+        try:
+            self._problems.extend(self._left())
+        finally:
+            _end(self.loop)
+        return self._problems
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+        self._problems.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
+
+    def _make(self) -> Producer:
+        producer = Producer(self.network.bootstrap_servers, **self.options)
+        producer._random.seed(self.dice.random.random())  # pyright: ignore[reportPrivateUsage]
+        return producer
+
+    async def _main(self) -> None:
+        misfortunes = asyncio.create_task(self.chaos.run())
+        calm = self.loop.call_later(self.dice.seconds(1.0, 30.0), self._calm, misfortunes)
+        try:
+            async with asyncio.timeout(10_000):
+                await self._program()
+        finally:
+            calm.cancel()
+            misfortunes.cancel()
+            await asyncio.wait([misfortunes])
+
+    def _calm(self, misfortunes: asyncio.Task[None]) -> None:
+        misfortunes.cancel()
+        self.chaos.mend()
+
+    async def _program(self) -> None:
+        common = (self.loop, self.dice, self.story, self.ledger, _TOPICS, self.pause_s)
+        if self.kind == "transactional":
+            await Transactions(*common).run(self._make, "shop", self.dice.choice((3, 8)))
+            return
+        producer = self._make()
+        callers = asyncio.create_task(
+            Callers(*common).run(await producer.start(), self.dice.choice((1, 3)), self.dice.choice((10, 40)))
+        )
+        engine = producer._engine  # pyright: ignore[reportPrivateUsage]
+        assert engine is not None
+        self._pools.append(engine.pool)
+        if self.dice.random.random() < 0.2:
+            await asyncio.sleep(self.dice.seconds(0.0, 10.0))
+            self.story.add(self.loop.time(), "the producer is closed")
+            await producer.close(timeout=self.dice.seconds(0.0, 5.0))
+        await callers
+        await self._finish(producer)
+
+    async def _finish(self, producer: Producer) -> None:
+        """Once all is well, everything that was accepted must come to an end."""
+        if not self.dice.is_calm:
+            await asyncio.sleep(30.0)
+        try:
+            await producer.flush(timeout=_PATIENCE_S)
+        except KafkaError as error:
+            if isinstance(error, TimeoutError):
+                self._problems.append(f"no progress: {error}")
+        await producer.close()
+
+    def _left(self) -> Iterator[str]:
+        for task in asyncio.all_tasks(self.loop):
+            yield f"left behind: the task {task.get_name()}"
+        for pool in self._pools:
+            if pool.used:
+                yield f"left behind: {pool.used} bytes of buffer_memory"
+
+
+@contextmanager
+def _wall_clock(clock: Callable[[], int]) -> Generator[None]:
+    """Let `time.time_ns` be the simulated clock; no other way in exists, and none is wanted in the producer."""
+    real, disabled = time.time_ns, logging.root.manager.disable
+    time.time_ns = clock
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        time.time_ns = real
+        logging.disable(disabled)
+
+
+def _ignore(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
+    """The exceptions of tasks that had to be cancelled."""
+
+
+def _end(loop: SimulatedLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.set_exception_handler(_ignore)
+        try:
+            loop.run_until_complete(asyncio.wait(left, timeout=60.0))
+        except Livelock:
+            gc.collect()
+    loop.close()

@@ -1,0 +1,149 @@
+"""A hundred seeds keep every promise, the judge finds broken ones, and a seed is the same wherever it runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.__main__ import main
+from tests.simulation.judge import Rules, verdict
+from tests.simulation.ledger import End, Reported, Transaction
+from tests.simulation.run import World, simulate
+from tests.simulation.shrink import shrink
+
+SEEDS = range(100)
+
+
+@pytest.mark.parametrize("kind", ["idempotent", "transactional", "plain"])
+def test_every_promise_is_kept(kind: str) -> None:
+    outcomes = [simulate(seed, kind) for seed in SEEDS]
+
+    assert {outcome.seed: list(outcome.problems) for outcome in outcomes if outcome.problems} == {}
+    assert sum(len(outcome.faults) for outcome in outcomes) > 1_000
+    assert sum(outcome.records for outcome in outcomes) > 1_000
+
+
+def test_without_idempotence_the_judge_sees_what_the_faults_do() -> None:
+    problems = [each for seed in SEEDS for each in simulate(seed, "plain", rules=Rules()).problems]
+
+    found = Counter(each.partition(":")[0] for each in problems)
+    assert set(found) == {"doubled", "reordered"}
+    assert min(found.values()) > 10
+
+
+@pytest.mark.parametrize(
+    "problem", ["lost", "wrong outcome", "unresolved", "alien", "wrong offset", "misrouted", "reordered"]
+)
+def test_each_broken_promise_is_found(problem: str) -> None:
+    world = World(1, "idempotent", frozenset(), keeps=False)
+    assert not world.run()
+    assert not verdict(world.cluster, world.ledger, Rules())
+
+    _commit(problem, world)
+
+    assert problem in {each.partition(":")[0] for each in verdict(world.cluster, world.ledger, Rules())}
+
+
+@pytest.mark.parametrize(
+    ("end", "wrong", "problem"),
+    [
+        (End.ABORTED, End.COMMITTED, "torn"),
+        (End.COMMITTED, End.ABORTED, "not aborted"),
+    ],
+)
+def test_a_wrong_end_of_a_transaction_is_found(end: End, wrong: End, problem: str) -> None:
+    world = World(3, "transactional", frozenset(), keeps=False)
+    assert not world.run()
+    (transaction, *_) = [each for each in world.ledger.transactions if each.end is end and each.entries]
+
+    transaction.end = wrong
+
+    assert [each.partition(":")[0] for each in verdict(world.cluster, world.ledger, Rules())] == [problem]
+
+
+def test_half_a_transaction_is_found() -> None:
+    world = World(3, "transactional", frozenset(), keeps=False)
+    assert not world.run()
+    committed, aborted = (
+        next(each for each in world.ledger.transactions if each.end is end and each.entries)
+        for end in (End.COMMITTED, End.ABORTED)
+    )
+    for entry in aborted.entries:
+        entry.reported = Reported.WRITTEN
+    world.ledger.transactions.append(Transaction("mixed", [*committed.entries, *aborted.entries]))
+
+    assert any(each.startswith("torn: of mixed") for each in verdict(world.cluster, world.ledger, Rules()))
+
+
+def test_a_seed_is_the_same_each_time() -> None:
+    assert simulate(7).digest == simulate(7).digest != simulate(8).digest
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_seed_is_the_same_in_every_process() -> None:
+    program = "from tests.simulation.run import simulate; print([simulate(s).digest for s in range(20)])"
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+
+    assert len(digests) == 1
+
+
+def test_a_failing_seed_is_shrunk_to_few_faults_and_has_its_story(capsys: pytest.CaptureFixture[str]) -> None:
+    strict = Rules()
+    failed = next(outcome for outcome in (simulate(seed, "plain", rules=strict) for seed in SEEDS) if outcome.problems)
+
+    few = shrink(failed.seed, "plain", failed, rules=strict)
+
+    assert few.problems
+    assert 1 <= len(few.faults) < max(2, len(failed.faults))
+    assert any("connection" in line or "node" in line for line in few.story)
+    assert main(["--story", "--from", "7"]) == 0
+    assert "Every promise was kept." in capsys.readouterr().out
+
+
+def test_the_command_counts_seeds_records_and_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "30", "--jobs", "1"]) == 0
+
+    assert "30 seeds (" in (out := capsys.readouterr().out)
+    assert out.rstrip().endswith("0 with broken promises")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_thousand_seeds() -> None:
+    assert main(["--seeds", "1000", "--from", "1000"]) == 0
+
+
+def _commit(crime: str, world: World) -> None:
+    """Change log or ledger as if the producer had broken this promise."""
+    for entry in world.ledger.entries.values():
+        match crime:
+            case "wrong outcome":
+                entry.reported = Reported.NOT_WRITTEN
+            case "unresolved":
+                entry.reported = Reported.PENDING
+            case "wrong offset" if entry.offset is not None:
+                entry.offset += 1
+            case "misrouted":
+                entry.key = b"another"
+            case "reordered":
+                entry.number = 1_000 - entry.number
+            case _:
+                pass
+    if crime == "lost":
+        world.cluster.logs()[0].delete_records(10**6)
+    elif crime == "alien":
+        world.ledger.entries.popitem()

@@ -1,0 +1,170 @@
+"""Programs that send: several callers of one producer, or transactions one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aioproducer import Producer
+from aioproducer.delivery import Delivery
+from aioproducer.errors import (
+    CommitUnknown,
+    InvalidRecord,
+    KafkaError,
+    NotWritten,
+    ProducerStateError,
+    SendManyError,
+    TransactionError,
+)
+from aioproducer.types import ProducerRecord, RecordMetadata
+from tests.simulation.faults import Dice, Story
+from tests.simulation.ledger import End, Entry, Ledger, Reported, Transaction
+from tests.simulation.loop import SimulatedLoop
+
+__all__ = ["Callers", "Transactions"]
+
+#: What a caller does with its next record, by weight.
+_ACTIONS: Final = ("send", "enqueue", "enqueue", "enqueue", "nowait", "many", "patience", "cancel")
+
+
+class _Program:
+    """Common to all programs."""
+
+    def __init__(
+        self, loop: SimulatedLoop, dice: Dice, story: Story, ledger: Ledger, topics: Sequence[str], pause_s: float
+    ) -> None:
+        self._loop, self._dice, self._story = loop, dice, story
+        self._ledger, self._topics, self._pause_s = ledger, topics, pause_s
+        self._numbers: dict[str, int] = {}
+
+    def _entry(self, caller: str) -> Entry:
+        number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
+        key = self._dice.choice((None, b"a", b"b", b"c"))
+        return self._ledger.enter(caller, number, self._dice.choice(self._topics), key)
+
+    def _arguments(self, entry: Entry) -> dict[str, Any]:
+        return {"key": entry.key, "timestamp_ms": self._loop.now_ms()}
+
+    def _report(self, entry: Entry, metadata: RecordMetadata | None, error: BaseException | None) -> None:
+        if metadata is not None:
+            entry.reported = Reported.WRITTEN
+            entry.partition, entry.offset = metadata.partition, metadata.offset if metadata.offset >= 0 else None
+        elif isinstance(error, (NotWritten, InvalidRecord, ProducerStateError, TransactionError)):
+            entry.reported = Reported.NOT_WRITTEN
+        else:
+            entry.reported = Reported.UNKNOWN if isinstance(error, KafkaError) else Reported.ABANDONED
+        words = "" if error is None else f" ({type(error).__name__})"
+        self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
+
+    def _watched(self, entry: Entry) -> Callable[[Delivery], None]:
+        def done(delivery: Delivery) -> None:
+            error = delivery.exception()
+            self._report(entry, None if error else delivery.result(), error)
+
+        return done
+
+
+class Callers(_Program):
+    """Tasks that share a producer; each has its own order."""
+
+    async def run(self, producer: Producer, count: int, records: int) -> None:
+        """Run the callers until each has sent its records."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                group.create_task(self._caller(producer, f"caller{number}", records))
+
+    async def _caller(self, producer: Producer, name: str, records: int) -> None:
+        while self._numbers.get(name, -1) + 1 < records:
+            if self._dice.random.random() < 0.3:
+                await asyncio.sleep(self._dice.seconds(0.0, self._pause_s))
+            await self._act(producer, name, self._dice.choice(_ACTIONS))
+
+    async def _act(self, producer: Producer, name: str, action: str) -> None:
+        if action == "many":
+            await self._send_many(producer, [self._entry(name) for _ in range(5)])
+            return
+        entry = self._entry(name)
+        try:
+            match action:
+                case "enqueue":
+                    delivery = await producer.enqueue(entry.topic, entry.value, **self._arguments(entry))
+                    delivery.add_done_callback(self._watched(entry))
+                case "nowait":
+                    delivery = producer.enqueue_nowait(entry.topic, entry.value, **self._arguments(entry))
+                    delivery.add_done_callback(self._watched(entry))
+                case _:
+                    limit = None if action == "send" else self._dice.seconds(0.0, 0.5)
+                    async with asyncio.timeout(limit):
+                        metadata = await producer.send(entry.topic, entry.value, **self._arguments(entry))
+                    self._report(entry, metadata, None)
+        except KafkaError as error:
+            self._report(entry, None, error)
+        except TimeoutError as error:
+            self._report(entry, None, error)
+
+    async def _send_many(self, producer: Producer, entries: Sequence[Entry]) -> None:
+        records = [ProducerRecord(each.topic, each.value, **self._arguments(each)) for each in entries]
+        reported = Reported.WRITTEN
+        try:
+            await producer.send_many(entries[0].topic, records)
+        except (SendManyError, KafkaError):
+            reported = Reported.ABANDONED
+        for entry in entries:
+            entry.reported = reported
+        self._story.add(self._loop.time(), f"{entries[0].caller} {entries[0].number} and four more: {reported.value}")
+
+
+class Transactions(_Program):
+    """Transactions one after the other, each with some records; a producer that has to be reopened is."""
+
+    async def run(self, make: Callable[[], Producer], name: str, count: int) -> None:
+        """Run this number of transactions."""
+        done = 0
+        while done < count:
+            async with make() as producer:
+                done += await self._with_one_producer(producer, name, done, count)
+
+    async def _with_one_producer(self, producer: Producer, name: str, first: int, count: int) -> int:
+        for number in range(first, count):
+            if not await self._transaction(producer, Transaction(f"{name} transaction {number}"), name):
+                return number - first + 1
+        return count - first
+
+    async def _transaction(self, producer: Producer, transaction: Transaction, name: str) -> bool:
+        """Whether the producer can go on."""
+        self._ledger.transactions.append(transaction)
+        on_purpose = self._dice.random.random() < 0.2
+        goes_on = True
+        try:
+            async with producer.transaction():
+                await self._records(producer, transaction, name)
+                if on_purpose:
+                    raise _OnPurpose
+            transaction.end = End.COMMITTED
+        except _OnPurpose:
+            transaction.end = End.ABORTED
+        except CommitUnknown:
+            goes_on = False
+        except KafkaError as error:
+            transaction.end = End.UNKNOWN
+            goes_on = not isinstance(error, (TransactionError, ProducerStateError)) or error.retriable
+        self._story.add(self._loop.time(), f"{transaction.name}: {transaction.end.value}")
+        return goes_on
+
+    async def _records(self, producer: Producer, transaction: Transaction, name: str) -> None:
+        for _ in range(1 + int(self._dice.random.random() * 6)):
+            if self._dice.random.random() < 0.3:
+                await asyncio.sleep(self._dice.seconds(0.0, self._pause_s))
+            entry = self._entry(name)
+            transaction.entries.append(entry)
+            try:
+                delivery = await producer.enqueue(entry.topic, entry.value, **self._arguments(entry))
+            except KafkaError as error:
+                self._report(entry, None, error)
+                raise
+            delivery.add_done_callback(self._watched(entry))
+
+
+class _OnPurpose(Exception):  # control flow
+    """The program aborts this transaction."""
