@@ -81,7 +81,8 @@ class Chaos:
         self._loop, self._cluster, self._network = loop, cluster, network
         self._dice, self._story, self._topics, self._ids = dice, story, topics, transactional_ids
         self._pause_s = dice.choice((0.05, 0.5, 3.0))
-        self._muted: set[int] = set()
+        #: The topics that were deleted and created again: what was in them is gone.
+        self.erased: set[str] = set()
         self._misfortunes: Sequence[Callable[[], str]] = (
             self._crash,
             self._crash,
@@ -96,6 +97,7 @@ class Chaos:
             self._throttle,
             self._hide,
             self._grow,
+            self._recreate,
             self._mute,
             self._disconnect,
             self._stall,
@@ -186,6 +188,14 @@ class Chaos:
         topic = self._cluster.topic(self._dice.choice(self._topics))
         self._cluster.add_partitions(topic.name, len(topic.partitions) + 1)
         return f"{topic.name} has {len(topic.partitions)} partitions"
+
+    def _recreate(self) -> str:
+        topic = self._dice.choice(self._topics)
+        if self._ids or self._dice.random.random() < 0.8:
+            return "no topic is deleted"
+        self._cluster.recreate_topic(topic)
+        self.erased.add(topic)
+        return f"{topic} is deleted and created again"
 
     # -- responses ----------------------------------------------------------------------------------------------------
 

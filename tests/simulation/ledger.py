@@ -38,6 +38,7 @@ class Entry:
     reported: Reported = Reported.PENDING
     partition: int | None = None
     offset: int | None = None
+    is_accepted: bool = False
 
     @property
     def value(self) -> bytes:

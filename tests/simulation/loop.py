@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVarTuple, Unpack
 
 if TYPE_CHECKING:
     from _typeshed import FileDescriptorLike
@@ -18,6 +19,10 @@ EPOCH_MS: Final = 1_790_000_000_000
 #: More turns than this within so short a time are a livelock.
 _MOST_TURNS: Final = 20_000
 _PROGRESS_S: Final = 1e-5
+_MOST_TIMERS: Final = 500
+
+
+_Ts = TypeVarTuple("_Ts")
 
 
 class Livelock(BaseException):
@@ -69,6 +74,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
         self._skew_ms = 0
+        self._timers: list[tuple[asyncio.TimerHandle, str]] = []
         self.network: Nowhere | None = None
         super().__init__(self._jumping)
 
@@ -91,6 +97,25 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def jump(self, ms: int) -> None:
         """Set the wall clock of the client forward, or back."""
         self._skew_ms += ms
+
+    def call_at(
+        self, when: float, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Keep the timers of the client, so that `timers` can name those that it leaves behind."""
+        handle = super().call_at(when, callback, *args, context=context)
+        module = str(getattr(getattr(callback, "func", callback), "__module__", ""))
+        if module.startswith("aioproducer.") and not module.startswith("aioproducer.testing"):
+            self._timers.append((handle, f"{module}.{getattr(callback, '__qualname__', callback)}"))
+            if len(self._timers) > _MOST_TIMERS:
+                self._timers = [each for each in self._timers if self._is_pending(each[0])]
+        return handle
+
+    def timers(self) -> Sequence[str]:
+        """The names of the client's timers that have not run."""
+        return [name for handle, name in self._timers if self._is_pending(handle)]
+
+    def _is_pending(self, handle: asyncio.TimerHandle) -> bool:
+        return not handle.cancelled() and handle.when() > self.time() + _PROGRESS_S  # timers may run a little early
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
         """A connection of the simulated network."""

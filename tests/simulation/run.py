@@ -12,20 +12,23 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aioproducer import Producer
+from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import KafkaError
 from aioproducer.testing.broker.fake_cluster import FakeCluster
+from aioproducer.transactions.client import TransactionCoordinatorClient
 from tests.simulation.chaos import Chaos
 from tests.simulation.faults import Dice, Story
 from tests.simulation.judge import Rules, verdict
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import Livelock, SimulatedLoop
 from tests.simulation.network import Network, Weather
+from tests.simulation.shared import SharedTransactions
 from tests.simulation.workload import Callers, Transactions
 
 __all__ = ["KINDS", "Outcome", "World", "simulate"]
 
 #: The kinds of programs; a seed has one of them, unless it is chosen.
-KINDS: Final = ("idempotent", "idempotent", "idempotent", "transactional", "plain")
+KINDS: Final = ("idempotent", "idempotent", "idempotent", "transactional", "transactional", "shared", "plain")
 
 _TOPICS: Final = ("orders", "logs")
 _TRANSACTIONAL_ID: Final = "shop"
@@ -63,7 +66,7 @@ def simulate(
         seed,
         world.kind,
         world.story.digest,
-        [*problems, *verdict(world.cluster, world.ledger, judged)],
+        [*problems, *verdict(world.cluster, world.ledger, judged, world.erased)],
         world.dice.happened,
         len(world.ledger.entries),
         world.loop.time(),
@@ -88,10 +91,11 @@ class World:
             self.cluster.create_topic(topic, dice.choice((1, 2, 5)))
         self.network = Network(self.loop, self.cluster, dice, Weather(dice), self.story)
         self.loop.network = self.network
-        ids = [_TRANSACTIONAL_ID] if self.kind == "transactional" else []
+        ids = [_TRANSACTIONAL_ID] if self.kind in ("transactional", "shared") else []
         self.chaos = Chaos(self.loop, self.cluster, self.network, dice, self.story, _TOPICS, ids)
         self.pause_s = dice.choice((0.001, 0.05, 0.5))
         self.options = self._options()
+        self.erased = self.chaos.erased
         self._pools: list[Any] = []
         self._problems: list[str] = []
 
@@ -112,7 +116,9 @@ class World:
         }
         options["max_request_size"] = min(options["buffer_memory"], 1_048_576)
         options["batch_size"] = min(options["buffer_memory"], options["batch_size"])
-        if self.kind == "transactional":
+        if self.kind == "shared":
+            options["max_block_ms"] = 60_000
+        elif self.kind == "transactional":
             options["transactional_id"] = _TRANSACTIONAL_ID
             options["max_block_ms"] = 60_000
         elif self.kind == "plain":
@@ -140,7 +146,9 @@ class World:
         self._problems.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
 
     def _make(self) -> Producer:
-        producer = Producer(self.network.bootstrap_servers, **self.options)
+        return self._seeded(Producer(self.network.bootstrap_servers, **self.options))
+
+    def _seeded(self, producer: Producer) -> Producer:
         producer._random.seed(self.dice.random.random())  # pyright: ignore[reportPrivateUsage]
         return producer
 
@@ -162,7 +170,10 @@ class World:
     async def _program(self) -> None:
         common = (self.loop, self.dice, self.story, self.ledger, _TOPICS, self.pause_s)
         if self.kind == "transactional":
-            await Transactions(*common).run(self._make, "shop", self.dice.choice((3, 8)))
+            await self._transactions(Transactions(*common))
+            return
+        if self.kind == "shared":
+            await self._shared(SharedTransactions(*common))
             return
         producer = self._make()
         callers = asyncio.create_task(
@@ -178,6 +189,27 @@ class World:
         await callers
         await self._finish(producer)
 
+    async def _transactions(self, program: Transactions) -> None:
+        """One program, or two that fence each other again and again."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(program.run(self._make, "shop", self.dice.choice((3, 8))))
+            if self.dice.random.random() < 0.3:
+                await asyncio.sleep(self.dice.seconds(0.0, 2.0))
+                group.create_task(program.run(self._make, "rival", self.dice.choice((1, 4))))
+
+    async def _shared(self, program: SharedTransactions) -> None:
+        client = TransactionCoordinatorClient(
+            self.network.bootstrap_servers, request_timeout_ms=self.options["request_timeout_ms"]
+        )
+        client._random.seed(self.dice.random.random())  # pyright: ignore[reportPrivateUsage]
+
+        def attach(handle: TransactionHandle, writer: int) -> Producer:
+            producer = Producer.attach(handle, self.network.bootstrap_servers, writer=writer, **self.options)
+            return self._seeded(producer)
+
+        async with client:
+            await program.run(client, attach, _TRANSACTIONAL_ID, self.dice.choice((2, 5)))
+
     async def _finish(self, producer: Producer) -> None:
         """Once all is well, everything that was accepted must come to an end."""
         if not self.dice.is_calm:
@@ -192,6 +224,7 @@ class World:
     def _left(self) -> Iterator[str]:
         for task in asyncio.all_tasks(self.loop):
             yield f"left behind: the task {task.get_name()}"
+        yield from (f"left behind: the timer {name}" for name in self.loop.timers())
         for pool in self._pools:
             if pool.used:
                 yield f"left behind: {pool.used} bytes of buffer_memory"

@@ -15,16 +15,16 @@ from tests.simulation.ledger import End, Reported, Transaction
 from tests.simulation.run import World, simulate
 from tests.simulation.shrink import shrink
 
-SEEDS = range(100)
+SEEDS = range(50)
 
 
-@pytest.mark.parametrize("kind", ["idempotent", "transactional", "plain"])
+@pytest.mark.parametrize("kind", ["idempotent", "transactional", "shared", "plain"])
 def test_every_promise_is_kept(kind: str) -> None:
     outcomes = [simulate(seed, kind) for seed in SEEDS]
 
     assert {outcome.seed: list(outcome.problems) for outcome in outcomes if outcome.problems} == {}
-    assert sum(len(outcome.faults) for outcome in outcomes) > 1_000
-    assert sum(outcome.records for outcome in outcomes) > 1_000
+    assert sum(len(outcome.faults) for outcome in outcomes) > 500
+    assert sum(outcome.records for outcome in outcomes) > 500
 
 
 def test_without_idempotence_the_judge_sees_what_the_faults_do() -> None:
@@ -56,8 +56,7 @@ def test_each_broken_promise_is_found(problem: str) -> None:
     ],
 )
 def test_a_wrong_end_of_a_transaction_is_found(end: End, wrong: End, problem: str) -> None:
-    world = World(3, "transactional", frozenset(), keeps=False)
-    assert not world.run()
+    world = _with_both_ends()
     (transaction, *_) = [each for each in world.ledger.transactions if each.end is end and each.entries]
 
     transaction.end = wrong
@@ -66,8 +65,7 @@ def test_a_wrong_end_of_a_transaction_is_found(end: End, wrong: End, problem: st
 
 
 def test_half_a_transaction_is_found() -> None:
-    world = World(3, "transactional", frozenset(), keeps=False)
-    assert not world.run()
+    world = _with_both_ends()
     committed, aborted = (
         next(each for each in world.ledger.transactions if each.end is end and each.entries)
         for end in (End.COMMITTED, End.ABORTED)
@@ -125,6 +123,16 @@ def test_the_command_counts_seeds_records_and_faults(capsys: pytest.CaptureFixtu
 @pytest.mark.timeout(600)
 def test_a_thousand_seeds() -> None:
     assert main(["--seeds", "1000", "--from", "1000"]) == 0
+
+
+def _with_both_ends() -> World:
+    """A world with a transaction that was committed and one that was aborted, both with records."""
+    for seed in SEEDS:
+        world = World(seed, "transactional", frozenset(), keeps=False)
+        assert not world.run()
+        if {each.end for each in world.ledger.transactions if each.entries} >= {End.COMMITTED, End.ABORTED}:
+            return world
+    raise AssertionError
 
 
 def _commit(crime: str, world: World) -> None:

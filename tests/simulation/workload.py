@@ -22,13 +22,13 @@ from tests.simulation.faults import Dice, Story
 from tests.simulation.ledger import End, Entry, Ledger, Reported, Transaction
 from tests.simulation.loop import SimulatedLoop
 
-__all__ = ["Callers", "Transactions"]
+__all__ = ["Callers", "Program", "Transactions"]
 
 #: What a caller does with its next record, by weight.
 _ACTIONS: Final = ("send", "enqueue", "enqueue", "enqueue", "nowait", "many", "patience", "cancel")
 
 
-class _Program:
+class Program:
     """Common to all programs."""
 
     def __init__(
@@ -38,10 +38,10 @@ class _Program:
         self._ledger, self._topics, self._pause_s = ledger, topics, pause_s
         self._numbers: dict[str, int] = {}
 
-    def _entry(self, caller: str) -> Entry:
+    def _entry(self, caller: str, topic: str | None = None) -> Entry:
         number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
         key = self._dice.choice((None, b"a", b"b", b"c"))
-        return self._ledger.enter(caller, number, self._dice.choice(self._topics), key)
+        return self._ledger.enter(caller, number, topic or self._dice.choice(self._topics), key)
 
     def _arguments(self, entry: Entry) -> dict[str, Any]:
         return {"key": entry.key, "timestamp_ms": self._loop.now_ms()}
@@ -57,7 +57,15 @@ class _Program:
         words = "" if error is None else f" ({type(error).__name__})"
         self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
 
+    def _settle(self, transaction: Transaction, error: KafkaError) -> None:
+        """The record whose enqueue() raised has no delivery."""
+        for entry in transaction.entries:
+            if entry.reported is Reported.PENDING and not entry.is_accepted:
+                self._report(entry, None, error)
+
     def _watched(self, entry: Entry) -> Callable[[Delivery], None]:
+        entry.is_accepted = True
+
         def done(delivery: Delivery) -> None:
             error = delivery.exception()
             self._report(entry, None if error else delivery.result(), error)
@@ -65,7 +73,7 @@ class _Program:
         return done
 
 
-class Callers(_Program):
+class Callers(Program):
     """Tasks that share a producer; each has its own order."""
 
     async def run(self, producer: Producer, count: int, records: int) -> None:
@@ -115,7 +123,7 @@ class Callers(_Program):
         self._story.add(self._loop.time(), f"{entries[0].caller} {entries[0].number} and four more: {reported.value}")
 
 
-class Transactions(_Program):
+class Transactions(Program):
     """Transactions one after the other, each with some records; a producer that has to be reopened is."""
 
     async def run(self, make: Callable[[], Producer], name: str, count: int) -> None:
@@ -161,7 +169,7 @@ class Transactions(_Program):
             try:
                 delivery = await producer.enqueue(entry.topic, entry.value, **self._arguments(entry))
             except KafkaError as error:
-                self._report(entry, None, error)
+                self._settle(transaction, error)
                 raise
             delivery.add_done_callback(self._watched(entry))
 
