@@ -1,4 +1,4 @@
-"""Starts and closes producers with a web service: a lifespan for FastAPI, Starlette, Litestar and other ASGI frameworks."""
+"""A lifespan that runs producers: they are started and warmed up, and closed at the end."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from aioproducer.errors import ConfigError, KafkaTimeoutError
 from aioproducer.producer import Producer
 from aioproducer.runtime.log import ClientLog
 
-__all__ = ["lifespan"]
+__all__ = ["WARM_UP_S", "Lifespan", "lifespan", "warn_of_late_start"]
 
 _App = TypeVar("_App")
 
 Lifespan: TypeAlias = Callable[[_App], AbstractAsyncContextManager[Any]]
 
 #: The patience with a cluster that does not answer when the service starts, in seconds.
-_WARM_UP_S: Final = 2.0
+WARM_UP_S: Final = 2.0
 
 
 def lifespan(
     *producers: Producer,
     warm_up: Iterable[str] = (),
-    warm_up_timeout: float = _WARM_UP_S,
+    warm_up_timeout: float = WARM_UP_S,
     inside: Lifespan[Any] | None = None,
 ) -> Lifespan[Any]:
     """A lifespan that starts these producers with a service, and closes them with it.
@@ -39,6 +39,7 @@ def lifespan(
     themselves. Everything else that `Producer.warm_up` raises keeps the service from starting, such as refused credentials.
     ``inside`` is another lifespan, which runs while the producers are started; its state is passed on. In Litestar:
     ``Litestar(lifespan=[lifespan(producer)])``. Raises `ConfigError` without a producer, and for an invalid timeout.
+    Cancellation: the producers that were started are closed.
     """
     if not producers:
         raise ConfigError("lifespan() needs at least one producer.")
@@ -61,6 +62,11 @@ async def _warm_up(producer: Producer, topics: tuple[str, ...], timeout: float) 
     try:
         await producer.warm_up(*topics, timeout=timeout)
     except KafkaTimeoutError as error:
-        ClientLog(producer.client_id).warning(
-            "The service starts before the producer is ready: after %g s it was not warmed up. %s", timeout, error
-        )
+        warn_of_late_start(producer.client_id, timeout, error)
+
+
+def warn_of_late_start(client_id: str, timeout: float, error: KafkaTimeoutError) -> None:
+    """Log that this producer is not ready, although the service starts."""
+    ClientLog(client_id).warning(
+        "The service starts before the producer is ready: after %g s it was not warmed up. %s", timeout, error
+    )

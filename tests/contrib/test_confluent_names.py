@@ -1,0 +1,372 @@
+"""``aioproducer.contrib.confluent`` is like confluent-kafka's producers, and its exceptions are caught by both names."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka.aio import AIOProducer as TheirAIOProducer
+
+from aioproducer.contrib.confluent import AIOProducer, KafkaError, KafkaException, Message, Producer, translate
+from aioproducer.contrib.confluent.errors import error_of, exception_of
+from aioproducer.contrib.confluent.records import checked_group
+from aioproducer.testing import FakeBroker, Logins
+from aioproducer.types import ConsumerGroupMetadata
+from tests.contrib.confluent_scenario import NOW_MS, PARTITIONS, AsyncProgram, Observed, Program
+
+GROUP = b"CGMDv2:" + struct.pack("=i", -1) + b"group\0\0\x01"
+
+
+def written(broker: FakeBroker) -> list[tuple[object, ...]]:
+    """The records of the topic."""
+    return [
+        (r.partition, r.offset, r.key, r.value, r.headers, r.timestamp_ms if r.timestamp_ms < NOW_MS else "now")
+        for r in broker.records("orders", committed=True)
+    ]
+
+
+# -- the same as confluent-kafka ------------------------------------------------------------------------------------------
+
+
+def test_a_program_observes_and_writes_the_same_with_both_classes() -> None:
+    seen: list[list[Observed]] = []
+    logs: list[list[tuple[object, ...]]] = []
+    for kind in (confluent_kafka.Producer, Producer):
+        with FakeBroker(topics={"orders": PARTITIONS}) as broker:
+            seen.append(Program(kind, confluent_kafka.TopicPartition, broker.bootstrap_servers, "orders", GROUP).run())
+            logs.append(written(broker))
+
+    theirs, ours = seen
+    assert ours == theirs
+    assert logs[1] == logs[0]
+    assert len(logs[1]) > 40  # the program has written something
+
+
+async def test_an_async_program_observes_and_writes_the_same_with_both_classes() -> None:
+    seen: list[list[Observed]] = []
+    logs: list[set[tuple[object, ...]]] = []
+    for kind in (TheirAIOProducer, AIOProducer):
+        with FakeBroker(topics={"orders": PARTITIONS}) as broker:
+            seen.append(await AsyncProgram(kind, broker.bootstrap_servers, "orders").run())
+            logs.append(set(written(broker)))
+
+    theirs, ours = seen
+    assert ours == theirs
+    assert logs[1] == logs[0]
+    assert len(logs[1]) == 11
+
+
+def test_the_classes_have_the_methods_of_confluent_kafka() -> None:
+    for theirs, ours in ((confluent_kafka.Producer, Producer), (TheirAIOProducer, AIOProducer)):
+        assert [name for name in dir(theirs) if not name.startswith("_") and not hasattr(ours, name)] == []
+    names = [name for name in dir(confluent_kafka.Message) if not name.startswith("_")]
+    assert set(names) - set(dir(Message)) <= {
+        "deserialized_key",
+        "deserialized_value",
+    }
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------------
+
+
+def test_all_codes_have_the_names_and_texts_of_confluent_kafka() -> None:
+    theirs: Any = confluent_kafka.KafkaError
+    codes = dict(inspect.getmembers(theirs, lambda it: isinstance(it, int)))
+
+    assert codes
+    for name, code in codes.items():
+        assert getattr(KafkaError, name) == code
+        assert (KafkaError(code).name(), KafkaError(code).str()) == (theirs(code).name(), theirs(code).str())
+        assert str(KafkaError(code)) == str(theirs(code))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
+def test_an_exception_is_caught_by_both_names_also_after_it_was_copied(duplicate: Any) -> None:
+    raised = duplicate(exception_of(error_of(KafkaError._MSG_TIMED_OUT, "late", retriable=True)))
+
+    assert isinstance(raised, KafkaException)
+    assert isinstance(raised, confluent_kafka.KafkaException)
+    error = raised.args[0]
+    assert isinstance(error, KafkaError)
+    assert isinstance(error, confluent_kafka.KafkaError)
+    assert error == confluent_kafka.KafkaError._MSG_TIMED_OUT
+    assert confluent_kafka.KafkaError(confluent_kafka.KafkaError._MSG_TIMED_OUT) == error
+    assert error != confluent_kafka.KafkaError(3)
+    assert (error.str(), error.retriable(), error.fatal()) == ("late", True, False)
+
+
+_WITHOUT_CONFLUENT = """
+import sys
+sys.modules["confluent_kafka"] = None  # as if it were not installed
+from aioproducer.contrib.confluent import Producer, KafkaException
+producer = Producer({"bootstrap.servers": sys.argv[1]})
+producer.produce("orders", b"value", on_delivery=lambda error, message: print(message.offset()))
+producer.flush()
+producer.close()
+try:
+    Producer({"nope": 1})
+except KafkaException as error:
+    print(error.args[0].name())
+"""
+
+
+def test_confluent_kafka_need_not_be_installed(broker: FakeBroker) -> None:
+    program = [sys.executable, "-c", _WITHOUT_CONFLUENT, broker.bootstrap_servers]
+
+    assert subprocess.run(program, capture_output=True, text=True, check=True).stdout.split() == ["0", "_INVALID_ARG"]
+
+
+def test_importing_it_does_not_import_confluent_kafka() -> None:
+    program = "import sys, aioproducer.contrib.confluent; print('confluent_kafka' in sys.modules)"
+
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
+    )
+
+
+# -- the synchronous producer ---------------------------------------------------------------------------------------------
+
+
+def outcomes(producer: Producer, **record: Any) -> list[Any]:
+    """Send one record; returns its error."""
+    found: list[Any] = []
+    producer.produce("orders", b"v", on_delivery=lambda error, message: found.append((error, message)), **record)
+    assert producer.flush(30) == 0
+    return found
+
+
+@pytest.mark.parametrize("code", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_TIMESTAMP"])
+def test_a_record_that_the_broker_refuses_fails_with_its_code(broker: FakeBroker, code: str) -> None:
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        broker.fail("Produce", code, topic="orders")
+        ((error, message),) = outcomes(producer)
+    assert error.name() == code
+    assert message.error() == error
+
+
+def test_a_partition_that_the_topic_does_not_have_is_reported(broker: FakeBroker) -> None:
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        ((error, message),) = outcomes(producer, partition=17)
+    assert error == KafkaError._UNKNOWN_PARTITION
+    assert message.partition() == 17
+
+
+def test_a_record_without_a_broker_times_out(broker: FakeBroker) -> None:
+    broker.close()
+    config = {"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 200}
+    with Producer(config) as producer:
+        ((error, _),) = outcomes(producer)
+        assert error == confluent_kafka.KafkaError._MSG_TIMED_OUT
+        with pytest.raises(confluent_kafka.KafkaException) as raised:
+            producer.list_topics(timeout=0.1)
+        assert raised.value.args[0] == KafkaError._TRANSPORT
+
+
+def test_an_unknown_topic_is_reported() -> None:
+    with FakeBroker(auto_create_topics=False) as broker:
+        config = {"bootstrap.servers": broker.bootstrap_servers, "topic.metadata.propagation.max.ms": 100}
+        with Producer(config) as producer:
+            ((error, _),) = outcomes(producer)
+    assert error.code() in (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
+def test_callbacks_run_in_the_thread_that_polls_and_their_exception_is_raised_there(broker: FakeBroker) -> None:
+    threads: list[object] = []
+
+    def callback(error: object, message: object) -> None:
+        threads.append(threading.current_thread())
+        raise KeyError("mine")
+
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        producer.produce("orders", b"v", on_delivery=callback)
+        with pytest.raises(KeyError, match="mine"):
+            producer.poll()
+        assert len(producer) == 0
+    assert threads == [threading.current_thread()]
+
+
+def test_flush_ends_after_its_timeout_and_a_purge_gives_the_records_up(broker: FakeBroker) -> None:
+    errors: list[Any] = []
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer, broker.hold("Produce"):
+        producer.produce("orders", b"v", on_delivery=lambda error, message: errors.append(error))
+        assert producer.flush(0.1) == 1
+        producer.purge()
+        assert producer.flush(30) == 0
+    assert errors == [KafkaError._PURGE_INFLIGHT]
+
+
+def test_a_record_of_an_unknown_topic_does_not_delay_others(broker: FakeBroker) -> None:
+    errors: list[Any] = []
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer, broker.hold("Metadata"):
+        producer.produce("orders", b"v", on_delivery=lambda error, message: errors.append(error))
+        producer.purge()
+        assert producer.poll(30) == 1
+    assert errors == [KafkaError._PURGE_QUEUE]
+
+
+def test_an_error_callback_hears_that_no_broker_is_connected(broker: FakeBroker) -> None:
+    broker.close()
+    errors: list[Any] = []
+    config = {"bootstrap.servers": broker.bootstrap_servers, "error_cb": errors.append}
+    with Producer(config) as producer:
+        while not errors:
+            producer.poll(30)
+    assert errors[0] == KafkaError._ALL_BROKERS_DOWN
+
+
+def test_only_failures_are_reported_if_that_is_configured(broker: FakeBroker) -> None:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "delivery.report.only.error": True}
+    with Producer(config) as producer:
+        assert outcomes(producer) == []
+        assert len(outcomes(producer, partition=17)) == 1
+
+
+# -- the asynchronous producer --------------------------------------------------------------------------------------------
+
+
+async def test_headers_and_failures_of_the_asynchronous_producer(broker: FakeBroker) -> None:
+    async with AIOProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        message = await (await producer.produce("orders", b"v", headers={"a": "1"}))
+        assert message.headers() == [("a", b"1")]
+        broker.fail("Produce", "POLICY_VIOLATION", topic="orders")
+        with pytest.raises(confluent_kafka.KafkaException) as raised:
+            await (await producer.produce("orders", b"v"))
+        assert raised.value.args[0] == KafkaError.POLICY_VIOLATION
+        with broker.hold("Produce"):
+            future = await producer.produce("orders", b"v")
+            await producer.purge()
+            with pytest.raises(KafkaException):
+                await future
+        assert await producer.cluster_id() == (await producer.list_topics("orders")).cluster_id
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_full_queue_of_the_asynchronous_producer_is_a_buffer_error(broker: FakeBroker) -> None:
+    config = {"bootstrap.servers": broker.bootstrap_servers, "queue.buffering.max.messages": 1}
+    async with AIOProducer(config) as producer:
+        with broker.hold("Produce"):
+            await producer.produce("orders", b"v")
+            with pytest.raises(BufferError):
+                await producer.produce("orders", b"v")
+
+
+# -- configuration --------------------------------------------------------------------------------------------------------
+
+
+def test_options_are_translated_with_librdkafkas_defaults() -> None:
+    options: Any = translate({"bootstrap.servers": "one:1"}).options
+
+    assert (options["acks"], options["linger_ms"], options["enable_idempotence"]) == (-1, 5, False)
+    assert (options["partitioner"], options["delivery_timeout_ms"]) == ("consistent_random", 300_000)
+
+
+def test_aliases_units_and_callbacks_are_translated() -> None:
+    found = translate(
+        {
+            "metadata.broker.list": "one:1",
+            "queue.buffering.max.ms": "1.5",
+            "request.required.acks": "1",
+            "compression.codec": "lz4",
+            "queue.buffering.max.kbytes": 4,
+            "connections.max.idle.ms": 0,
+            "message.timeout.ms": 1_000,
+            "group.id": "it",
+            "stats_cb": print,
+            "statistics.interval.ms": 5,
+            "security.protocol": "sasl_ssl",
+            "sasl.mechanisms": "PLAIN",
+            "sasl.username": "me",
+            "sasl.password": "secret",
+        }
+    )
+    options: Any = found.options
+
+    assert (found.bootstrap_servers, found.max_bytes) == (("one:1",), 4_096)
+    assert (options["linger_ms"], options["acks"], options["compression_type"]) == (2, 1, "lz4")
+    assert (options["connections_max_idle_ms"], options["request_timeout_ms"]) == (-1, 998)
+    assert set(found.ignored) == {"group.id", "stats_cb", "statistics.interval.ms"}
+    assert set(found.differences) == {"linger.ms", "request.timeout.ms"}
+    assert options["sasl_credentials_provider"]() == ("me", "secret")
+    assert "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"enable.ssl.certificate.verification": False},
+        {"ssl.endpoint.identification.algorithm": "none"},
+        {"ssl.keystore.location": "file"},
+        {"sasl.oauthbearer.method": "oidc"},
+        {"enable.gapless.guarantee": True},
+        {"max.block.ms": 1},
+        {"linger.ms": None},
+    ],
+)
+def test_an_option_that_matters_and_cannot_be_honoured_is_refused(option: dict[str, object]) -> None:
+    with pytest.raises(confluent_kafka.KafkaException) as raised:
+        translate({"bootstrap.servers": "one:1", **option})
+    assert raised.value.args[0] == KafkaError._INVALID_ARG
+
+
+def test_values_without_effect_are_left_out() -> None:
+    found = translate({"bootstrap.servers": "one:1", "client.id": None, "compression.level": 5})
+
+    assert found.options["client_id"] == "rdkafka"
+    assert set(found.ignored) == {"compression.level"}
+    assert "compression_level" not in found.options
+
+
+def test_ignored_keys_cause_a_warning(broker: FakeBroker) -> None:
+    with pytest.warns(UserWarning, match="stats_cb"):
+        Producer({"bootstrap.servers": broker.bootstrap_servers, "stats_cb": print}).close()
+
+
+def test_credentials_can_be_replaced() -> None:
+    login = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login |= {"sasl.username": "me", "sasl.password": "wrong"}
+    with (
+        FakeBroker(logins=Logins({"me": "right"})) as broker,
+        Producer({"bootstrap.servers": broker.bootstrap_servers, **login}) as producer,
+    ):
+        producer.set_sasl_credentials("me", "right")
+        ((error, _),) = outcomes(producer)
+    assert error is None
+
+
+def test_tokens_come_from_the_callback() -> None:
+    seen: list[object] = []
+
+    def accept(token: str, extensions: Any) -> bool:
+        seen.append((token, dict(extensions)))
+        return True
+
+    def oauth_cb(config: str) -> tuple[object, ...]:
+        return f"token-for-{config}", 4e9, "principal", {"cluster": "one"}
+
+    login: dict[str, object] = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    login |= {"oauth_cb": oauth_cb, "sasl.oauthbearer.config": "me"}
+    with (
+        FakeBroker(logins=Logins(tokens=accept)) as broker,
+        Producer({"bootstrap.servers": broker.bootstrap_servers, **login}) as producer,
+    ):
+        ((error, _),) = outcomes(producer)
+    assert error is None
+    assert seen[0] == ("token-for-me", {"cluster": "one"})
+
+
+def test_the_metadata_of_a_group_are_read() -> None:
+    instance = b"CGMDv2:" + struct.pack("=i", 7) + b"group\0member\0\x00instance\0"
+
+    assert checked_group(GROUP) == ConsumerGroupMetadata("group")
+    assert checked_group(instance) == ConsumerGroupMetadata("group", 7, "member", "instance")
+    with pytest.raises(KafkaException):
+        checked_group(b"other")
