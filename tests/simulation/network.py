@@ -51,7 +51,7 @@ class Weather:
     """The probabilities and the delays of a simulation, in seconds."""
 
     def __init__(self, dice: Dice) -> None:
-        self.fault = dice.choice((0.0, 0.01, 0.03, 0.1))
+        self.fault = dice.choice((0.0, 0.01, 0.05, 0.2))
         self.quick = dice.choice((0.0002, 0.002, 0.02))
         self.slow = dice.choice((0.2, 1.5, 6.0))
         self.refused = dice.choice((0.0, 0.0, 0.1))

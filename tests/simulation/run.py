@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from aioproducer import Producer
 from aioproducer.core.transactions.handle import TransactionHandle
-from aioproducer.errors import KafkaError
+from aioproducer.errors import KafkaError, NotWritten, ProducerStateError
+from aioproducer.testing.broker.cluster_state import TopicSpec
 from aioproducer.testing.broker.fake_cluster import FakeCluster
+from aioproducer.testing.broker.log import TopicConfig
 from aioproducer.transactions.client import TransactionCoordinatorClient
 from tests.simulation.chaos import Chaos
 from tests.simulation.faults import Dice, Story
 from tests.simulation.judge import Rules, verdict
-from tests.simulation.ledger import Ledger
+from tests.simulation.ledger import Ledger, Reported
 from tests.simulation.loop import Livelock, SimulatedLoop
 from tests.simulation.network import Network, Weather
 from tests.simulation.shared import SharedTransactions
@@ -34,6 +37,8 @@ _TOPICS: Final = ("orders", "logs")
 _TRANSACTIONAL_ID: Final = "shop"
 #: Virtual seconds in which everything must be over once there are no more faults.
 _PATIENCE_S: Final = 400.0
+#: Virtual seconds in which a record must get to its partition then.
+_SOON_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +85,18 @@ class World:
     def __init__(self, seed: int, kind: str | None, left_out: Set[int], *, keeps: bool) -> None:
         self.dice = dice = Dice(seed, left_out)
         chosen = dice.choice(KINDS)
+        #: In fair weather nothing goes wrong, so the client has no reason to send anything twice.
+        self.is_fair = dice.is_calm = dice.choice((True, False, False, False))
         self.kind = kind or chosen
         self.story = Story(keeps=keeps)
         self.ledger = Ledger()
         self.loop = SimulatedLoop()
         self.cluster = FakeCluster(dice.choice((1, 3, 3)), auto_create_topics=False)
         self.cluster.transaction_version = dice.choice((0, 2))
-        self.cluster.next_producer_epoch = dice.choice((0, 0, 32_764))
+        self.cluster.next_producer_epoch = dice.choice((0, 0, 32_766))
         for topic in _TOPICS:
-            self.cluster.create_topic(topic, dice.choice((1, 2, 5)))
+            config = TopicConfig(max_message_bytes=dice.choice((1_048_588, 1_048_588, 400)))
+            self.cluster.create_topic(topic, TopicSpec(dice.choice((1, 2, 5)), config=config))
         self.network = Network(self.loop, self.cluster, dice, Weather(dice), self.story)
         self.loop.network = self.network
         ids = [_TRANSACTIONAL_ID] if self.kind in ("transactional", "shared") else []
@@ -97,6 +105,7 @@ class World:
         self.options = self._options()
         self.erased = self.chaos.erased
         self._pools: list[Any] = []
+        self._producers: list[Producer] = []
         self._problems: list[str] = []
 
     def _options(self) -> Mapping[str, Any]:
@@ -129,7 +138,7 @@ class World:
     def run(self) -> Sequence[str]:
         """Run the program; returns what went wrong beside the records."""
         self.loop.set_exception_handler(self._unhandled)
-        with _wall_clock(self.loop.time_ns):
+        with _clocks(self.loop):
             try:
                 self.loop.run_until_complete(self._main())
             except Livelock as error:
@@ -137,6 +146,7 @@ class World:
             except Exception as error:
                 self._problems.append(f"raised: {type(error).__name__}: {error}")
         try:
+            self._problems.extend(self._needless())
             self._problems.extend(self._left())
         finally:
             _end(self.loop)
@@ -150,6 +160,7 @@ class World:
 
     def _seeded(self, producer: Producer) -> Producer:
         producer._random.seed(self.dice.random.random())  # pyright: ignore[reportPrivateUsage]
+        self._producers.append(producer)
         return producer
 
     async def _main(self) -> None:
@@ -177,7 +188,7 @@ class World:
             return
         producer = self._make()
         callers = asyncio.create_task(
-            Callers(*common).run(await producer.start(), self.dice.choice((1, 3)), self.dice.choice((10, 40)))
+            Callers(*common).run(await producer.start(), self.dice.choice((1, 3)), self.dice.choice((10, 80)))
         )
         engine = producer._engine  # pyright: ignore[reportPrivateUsage]
         assert engine is not None
@@ -219,7 +230,36 @@ class World:
         except KafkaError as error:
             if isinstance(error, TimeoutError):
                 self._problems.append(f"no progress: {error}")
+        for topic in _TOPICS:
+            for partition in range(len(self.cluster.topic(topic).partitions)):
+                await self._prove(producer, topic, partition)
         await producer.close()
+
+    async def _prove(self, producer: Producer, topic: str, partition: int) -> None:
+        """Send a record; the first ones may find out that a connection is dead, but soon one must get there."""
+        until = self.loop.time() + _SOON_S
+        for number in itertools.count():
+            entry = self.ledger.enter(f"last words for {partition}", number, topic, None)
+            try:
+                metadata = await producer.send(topic, entry.value, partition=partition, timestamp_ms=self.loop.now_ms())
+            except ProducerStateError:  # it was closed in the middle of the program
+                entry.reported = Reported.NOT_WRITTEN
+                return
+            except KafkaError as error:
+                entry.reported = Reported.NOT_WRITTEN if isinstance(error, NotWritten) else Reported.UNKNOWN
+                if self.loop.time() > until:
+                    self._problems.append(f"no progress: {topic}-{partition} takes no records ({type(error).__name__})")
+                    return
+                await asyncio.sleep(0.1)
+                continue
+            entry.reported, entry.partition, entry.offset = Reported.WRITTEN, metadata.partition, metadata.offset
+            return
+
+    def _needless(self) -> Iterator[str]:
+        retries = sum(producer.metrics()["record-retry-total"] for producer in self._producers)
+        is_split = any(producer.metrics()["batch-split-total"] for producer in self._producers)
+        if self.is_fair and retries and not is_split:
+            yield f"needless: {retries:g} records were sent again in fair weather"
 
     def _left(self) -> Iterator[str]:
         for task in asyncio.all_tasks(self.loop):
@@ -231,15 +271,19 @@ class World:
 
 
 @contextmanager
-def _wall_clock(clock: Callable[[], int]) -> Generator[None]:
-    """Let `time.time_ns` be the simulated clock; no other way in exists, and none is wanted in the producer."""
-    real, disabled = time.time_ns, logging.root.manager.disable
-    time.time_ns = clock
+def _clocks(loop: SimulatedLoop) -> Generator[None]:
+    """Let the clocks of `time` be simulated; no other way in exists, and none is wanted in the producer.
+
+    The producer stamps records by `time.time_ns`, and measures how long its own work takes by `time.perf_counter`: here it
+    takes no time.
+    """
+    time_ns, perf_counter, disabled = time.time_ns, time.perf_counter, logging.root.manager.disable
+    time.time_ns, time.perf_counter = loop.time_ns, loop.time
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        time.time_ns = real
+        time.time_ns, time.perf_counter = time_ns, perf_counter
         logging.disable(disabled)
 
 

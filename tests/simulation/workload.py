@@ -25,7 +25,8 @@ from tests.simulation.loop import SimulatedLoop
 __all__ = ["Callers", "Program", "Transactions"]
 
 #: What a caller does with its next record, by weight.
-_ACTIONS: Final = ("send", "enqueue", "enqueue", "enqueue", "nowait", "many", "patience", "cancel")
+_ACTIONS: Final = ("send", "enqueue", "enqueue", "burst", "burst", "nowait", "many", "patience", "cancel")
+_MOST_IN_BURST: Final = 30
 
 
 class Program:
@@ -89,6 +90,10 @@ class Callers(Program):
             await self._act(producer, name, self._dice.choice(_ACTIONS))
 
     async def _act(self, producer: Producer, name: str, action: str) -> None:
+        if action == "burst":
+            for _ in range(1 + int(self._dice.random.random() * _MOST_IN_BURST)):
+                await self._act(producer, name, "enqueue")
+            return
         if action == "many":
             await self._send_many(producer, [self._entry(name) for _ in range(5)])
             return

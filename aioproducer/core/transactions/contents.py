@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType
 from aioproducer.core.transactions.operation import Operation
@@ -97,12 +97,12 @@ class TransactionContents:
         self._asked = frozenset(self._waiting)
         return self._asked
 
-    def partitions_added(self) -> frozenset[TopicPartition]:
-        """All requested partitions were added; returns them."""
+    def partitions_added(self) -> Sequence[TopicPartition]:
+        """All requested partitions were added; returns them, in an order that is the same in every process."""
         self.is_started = True
         self._added |= self._asked
         self._waiting -= self._asked
-        return self._asked
+        return sorted(self._asked)
 
     def partitions_refused(self) -> None:
         """The last request need not be repeated."""
