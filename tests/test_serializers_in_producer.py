@@ -109,6 +109,16 @@ async def test_a_header_that_cannot_be_sent_is_the_serializer_s_fault(broker: Fa
             await producer.send("orders", 5)
 
 
+async def test_other_headers_in_place_of_the_list_are_refused(broker: FakeBroker) -> None:
+    def replacing(data: object, ctx: Any) -> bytes:
+        ctx.headers = [("a", b"1")]
+        return b""
+
+    async with opened(broker, value_serializer=replacing) as producer:
+        with pytest.raises(SerializationError, match="cannot assign to field 'headers'"):
+            await producer.send("orders", 5)
+
+
 def test_in_threads_headers_are_added_as_well(broker: FakeBroker) -> None:
     with SyncProducer(broker.bootstrap_servers, value_serializer=by_context) as producer:
         producer.send("orders", 5)

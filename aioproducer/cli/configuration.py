@@ -123,19 +123,18 @@ def configured_options(
     if getattr(options, "bootstrap_servers", None) is not None:
         given["bootstrap_servers"] = options.bootstrap_servers
     pairs: Mapping[str, object] = dict([*options.options, *getattr(options, "more_options", ())])
-    pairs, file, profile, tokens = _without_tokens(pairs, file, profile)
+    (pairs, file, profile), tokens = _without_tokens(pairs, file, profile)
     problems = Problems()
     found: dict[str, object] = {}
-    with problems.collecting():
-        if tokens:
-            from aioproducer.cli.oauth import token_provider
-
-            given["sasl_oauth_token_provider"] = token_provider(tokens)
     for layer in (given, pairs, file, profile):
         found = {**_options_in(layer, found, problems), **found}
     of_environment = env_options("KAFKA_", environ, found, problems)
     problems.raise_if_any()
     found = {**(defaults or {}), **of_environment, **found}
+    if tokens and found.get("sasl_mechanism") == "OAUTHBEARER":
+        from aioproducer.cli.oauth import token_provider
+
+        found["sasl_oauth_token_provider"] = token_provider(tokens)
     if "bootstrap_servers" not in found:
         raise Trouble(
             "No cluster is given. Use -b HOST:PORT, a file or profile with bootstrap.servers, or the environment variable "
@@ -144,15 +143,15 @@ def configured_options(
     return found
 
 
-def _without_tokens(*layers: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
-    """The layers, the first of which overrides the others, without the keys of a login with tokens; then these keys."""
-    from aioproducer.cli.oauth import is_of_tokens
+def _without_tokens(*layers: Mapping[str, object]) -> tuple[Sequence[Mapping[str, object]], Mapping[str, str]]:
+    """The layers, the first of which overrides the others, without the keys of a login with tokens; and its options."""
+    from aioproducer.cli.oauth import is_of_tokens, token_options
 
-    tokens: dict[str, object] = {}
+    tokens: dict[str, str] = {}
     for layer in reversed(layers):
-        tokens |= {key.replace("_", "."): value for key, value in layer.items() if is_of_tokens(key, value)}
+        tokens |= token_options({key: value for key, value in layer.items() if is_of_tokens(key, value)})
     rest = [{key: value for key, value in layer.items() if not is_of_tokens(key, value)} for layer in layers]
-    return [*rest, tokens]
+    return rest, tokens
 
 
 def _options_in(layer: Mapping[str, object], known: Mapping[str, object], problems: Any) -> Mapping[str, object]:
@@ -168,6 +167,7 @@ def _profile(name: str, environ: Mapping[str, str]) -> Mapping[str, object]:
 
     from aioproducer._config.names import librdkafka_option
     from aioproducer._config.options import OPTIONS
+    from aioproducer.cli.oauth import SECRETS
 
     home = environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     path = Path(home) / "aioproducer" / "profiles.toml"
@@ -184,7 +184,7 @@ def _profile(name: str, environ: Mapping[str, str]) -> Mapping[str, object]:
         raise Trouble(f"{path} has no profile {name!r}; it has {known or 'none'}.")
     profile = dict(_flat(cast("Mapping[str, object]", table)))
     plain = [(librdkafka_option(key) or key).replace(".", "_") for key in profile]
-    secrets = [key for key in plain if key == "sasl_jaas_config" or (key in OPTIONS and OPTIONS[key].secret)]
+    secrets = [key for key in plain if key in SECRETS or (key in OPTIONS and OPTIONS[key].secret)]
     if secrets and mode & _OF_OTHERS and os.name == "posix":
         raise Trouble(
             f"{path} holds secrets ({', '.join(secrets)}), and other users of this machine may read it. "

@@ -28,6 +28,8 @@ from aioproducer.cli.verdict import Content, Place, Verdict, compare
 __all__ = ["VERB"]
 
 _NEWEST: Final = "newest"
+#: The names of the option with the servers.
+_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 
 #: The flights are from 2013: default retention would delete them at once, and a segment would roll every "week".
 _TOPIC_CONFIG: Final[Mapping[str, str]] = {
@@ -192,8 +194,11 @@ def _what_failed(report: SendReport, records: int) -> str:
 def _is_given(options: argparse.Namespace) -> bool:
     """Whether the flags choose a cluster; raises Trouble if they choose two."""
     configured = options.config_file is not None or options.profile is not None
+    configured |= any(name.replace("_", ".") in _SERVERS for name, _ in options.options)
     if configured and options.kafka is not None:
-        raise Trouble("--kafka runs a cluster without TLS or login, so it cannot be combined with -F or --profile.")
+        raise Trouble(
+            "--kafka runs a cluster without TLS or login, so it cannot be combined with -F, --profile or other servers."
+        )
     return configured or options.bootstrap_servers is not None
 
 

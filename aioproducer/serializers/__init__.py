@@ -91,7 +91,7 @@ class MessageField(StrEnum):
     VALUE = "value"
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(frozen=True, slots=True)
 class SerializationContext:
     """The destination of the object that is being serialized.
 
@@ -352,5 +352,5 @@ def _header(pair: object) -> tuple[str, bytes | None]:
         return name, bytes(cast("BytesLike", value))
     raise InvalidRecord(
         f"The value of the header {name!r} is of type {type(value).__name__}; it must be bytes, bytearray, memoryview, "
-        f"str or None. Serializers do not see headers: encode it first."
+        "str or None. Encode it first."
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         HeadersInput,
         OffsetAndMetadata,
         PartitionInfo,
+        SendManyResult,
         TopicPartition,
     )
 
@@ -126,8 +127,8 @@ class MockProducer(Producer):
     def fail(self, call: Call, error: BaseException | None) -> None:
         """Let every call of a method raise this error from now on; None: no longer.
 
-        ``"send"`` stands for all calls that send records. ``close`` closes the producer before it raises. Raises
-        `ConfigError` for any other name.
+        ``"send"`` stands for all calls that send records; `send_table` raises it for the whole table. ``close`` closes the
+        producer before it raises. Raises `ConfigError` for any other name.
         """
         self._book.fail(call, error)
 
@@ -304,6 +305,11 @@ class MockProducer(Producer):
         self._book.check("send")
         delivery = super()._enqueue_nowait(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         return self._noted(delivery, topic, value, key, headers, partition, timestamp_ms)
+
+    async def send_table(self, *arguments: Any, **options: Any) -> SendManyResult:
+        """As of every producer, unless `fail` lets sending fail."""
+        self._book.check("send")
+        return await super().send_table(*arguments, **options)
 
     def _noted(
         self,

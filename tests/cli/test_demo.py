@@ -185,10 +185,16 @@ def test_the_environment_counts_only_where_a_cluster_is_chosen(
     assert "acks=0" in capsys.readouterr().err
 
 
+def test_servers_given_by_x_are_used(broker: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    code, reported = demo(capsys, "-X", f"bootstrap.servers={broker.bootstrap_servers}", records=10)
+
+    assert (code, reported["cluster"]) == (0, f"Kafka at {broker.bootstrap_servers}")
+
+
 def test_a_kafka_of_the_demo_itself_has_no_file_or_profile(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--kafka", "--profile", "prod"]) == 2
 
-    assert "cannot be combined with -F or --profile" in capsys.readouterr().err
+    assert "cannot be combined with -F, --profile or other servers" in capsys.readouterr().err
 
 
 def test_a_login_that_the_reader_cannot_repeat_is_refused_before_anything_is_sent(

@@ -15,11 +15,14 @@ import pytest
 
 from aioproducer.cli.configuration import add_configuration_arguments, configuration
 from aioproducer.cli.main import main
+from aioproducer.cli.verb import Trouble
+from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError
 from aioproducer.testing import FakeBroker, Logins
 
 SECRET = "canary"
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+ALLOWED = "sasl.allow.plaintext.secrets=true"
 LOGIN = "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=OAUTHBEARER\n"
 
 
@@ -116,6 +119,46 @@ def test_x_overrides_one_key_of_the_file(
 
     assert "of another" not in refused
     assert [record.value for record in broker.records("orders")] == [b"one"]
+
+
+def configured(file: Path, *pairs: str) -> ProducerConfig:
+    parser = argparse.ArgumentParser()
+    add_configuration_arguments(parser)
+    words = [word for pair in pairs for word in ("-X", pair)]
+    return configuration(parser.parse_args(["-b", "h:1", "-F", str(file), *words]), environ={})
+
+
+@pytest.mark.parametrize(
+    "pair",
+    ["sasl.oauthbearer.client.id=other", f'sasl.jaas.config={_MODULE} required clientId="other" clientSecret="s";'],
+)
+@pytest.mark.parametrize("spelling", [java, librdkafka])
+def test_x_overrides_the_file_in_another_spelling(spelling: object, pair: str, tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(java("https://idp.example/t") if spelling is java else librdkafka("https://idp.example/t"))
+
+    assert "'other'" in repr(configured(file, pair).sasl_oauth_token_provider)
+
+
+def test_another_mechanism_leaves_the_keys_of_the_file_unused(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(librdkafka("https://idp.example/t") + "https.ca.location=/nonexistent.pem\n")
+
+    config = configured(file, "sasl.mechanism=PLAIN", "sasl.username=me", "sasl.password=p", ALLOWED)
+
+    assert (config.sasl_mechanism, config.sasl_oauth_token_provider) == ("PLAIN", None)
+
+
+def test_a_profile_with_a_client_s_secret_must_not_be_readable_by_others(tmp_path: Path) -> None:
+    profiles = tmp_path / "aioproducer" / "profiles.toml"
+    profiles.parent.mkdir()
+    profiles.write_text(f'[o]\nbootstrap_servers = "h:1"\nsasl.oauthbearer.client.secret = "{SECRET}"\n')
+    profiles.chmod(0o644)
+    parser = argparse.ArgumentParser()
+    add_configuration_arguments(parser)
+
+    with pytest.raises(Trouble, match="chmod 600"):
+        configuration(parser.parse_args(["--profile", "o"]), environ={"XDG_CONFIG_HOME": str(tmp_path)})
 
 
 @pytest.mark.parametrize(

@@ -699,3 +699,19 @@ async def test_refused_offsets_fail_with_the_name_of_the_code(broker: FakeBroker
         with pytest.raises(their_errors.GroupAuthorizationFailedError):
             await producer.send_offsets_to_transaction({TopicPartition("orders", 0): 1}, "group")
         await producer.abort_transaction()
+
+
+async def test_a_commit_waits_for_records_that_take_longer_than_a_request(broker: FakeBroker) -> None:
+    clock = Clock()
+    async with opened(broker, transactional_id="shop") as producer:
+        await producer.begin_transaction()
+        with broker.hold("Produce") as hold:
+            await producer.send("orders", b"value", partition=0)
+            committing = asyncio.ensure_future(producer.commit_transaction())
+            await until(lambda: hold.waiting == 1)
+            clock.advance(61)
+            await turns()
+            assert not committing.done()
+        await committing
+
+    assert b"value" in [record.value for record in broker.records("orders", committed=True)]

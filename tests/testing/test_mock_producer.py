@@ -23,7 +23,7 @@ from aioproducer import (
     Unknown,
     UnknownTimeout,
 )
-from aioproducer.errors import BrokerConnectionError
+from aioproducer.errors import BrokerConnectionError, MetadataNotReady
 from aioproducer.testing import FakeBroker, MockProducer
 
 
@@ -87,6 +87,7 @@ async def test_history_has_the_records_as_given_and_as_sent() -> None:
     watching = Watching()
     async with MockProducer(topics={"orders": 3}, value_serializer=as_text, interceptors=[watching]) as mock:
         await mock.send("orders", 1, key="k")
+        await mock.partitions_for("clicks")  # enqueue_nowait needs a known topic
         mock.enqueue_nowait(given := ProducerRecord("clicks", 2, partition=0))
         await mock.send_many("orders", [3, 4])
         assert mock.history()[:2] == [ProducerRecord("orders", 1, "k"), given]
@@ -202,6 +203,7 @@ async def test_an_abort_drops_and_a_commit_acknowledges_what_waits() -> None:
         await mock.init_transactions()
         for _ in range(2):  # the second one begins after another
             await mock.begin_transaction()
+            await mock.partitions_for("orders")
             one, two = mock.enqueue_nowait("orders", b"1"), mock.enqueue_nowait("orders", b"2")
             assert mock.complete_next()
             assert one.done()
@@ -293,3 +295,23 @@ async def test_it_is_a_producer_to_its_user() -> None:
     assert MockProducer.from_url("kafka://host:9092?linger_ms=1").config.linger_ms == 1
     with pytest.raises(ConfigError, match="FakeBroker"):
         MockProducer.attach(None, "host:9092")
+
+
+async def test_enqueue_nowait_needs_a_known_topic_as_in_production() -> None:
+    async with MockProducer(topics={"orders": 1}) as producer:
+        with pytest.raises(MetadataNotReady):
+            producer.enqueue_nowait("orders", b"early")
+        await producer.enqueue_nowait("orders", b"later")
+
+    assert [record.value for record in producer.history()] == [b"later"]
+
+
+async def test_a_fault_of_send_fails_a_table() -> None:
+    table = pytest.importorskip("pyarrow").table({"value": [b"1", b"2"]})
+
+    async with MockProducer() as producer:
+        producer.fail("send", LookupError("no"))
+        with pytest.raises(LookupError):
+            await producer.send_table("orders", table, value="value")
+
+    assert producer.history() == []

@@ -316,12 +316,13 @@ class AIOKafkaProducer:
         """Commit the transaction, after all of its records were sent; their futures are done then.
 
         Raises the error of a record that failed, `errors.ProducerFenced`, `errors.IllegalOperation` if no transaction is
-        open, `errors.KafkaTimeoutError` after ``request_timeout_ms``. Cancellation: the commit continues.
+        open. aiokafka waits without a limit; this raises `errors.KafkaTimeoutError` when the records' own time and
+        ``transaction_timeout_ms`` are over, so that brokers have ended the transaction. Cancellation: the commit continues.
         """
         self._check_transactional()
         self._is_in_transaction = False
         with translating():
-            await self._producer.commit_transaction()
+            await self._producer.commit_transaction(timeout=self._end_timeout_s)
         await self._resolved()
 
     async def abort_transaction(self) -> None:
@@ -332,7 +333,7 @@ class AIOKafkaProducer:
         self._check_transactional()
         self._is_in_transaction = False
         with translating():
-            await self._producer.abort_transaction()
+            await self._producer.abort_transaction(timeout=self._end_timeout_s)
         await self._resolved()
 
     def transaction(self) -> TransactionContext:
@@ -354,6 +355,11 @@ class AIOKafkaProducer:
         checked = _checked_offsets(offsets)
         with translating():
             await self._producer.send_offsets_to_transaction(checked, group_id)
+
+    @property
+    def _end_timeout_s(self) -> float:
+        config = self._producer.config
+        return (config.delivery_timeout_ms + config.transaction_timeout_ms + config.request_timeout_ms) / 1000
 
     def _check_transactional(self) -> None:
         if self._options.transactional_id is None:

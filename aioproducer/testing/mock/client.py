@@ -139,17 +139,13 @@ class MockClient(NetworkClient):
                 break
         self._loop.call_soon(self._notify)
 
-    def topic(self, name: str) -> TopicMetadata | None:
-        """The topic, which is created if it may be; None if it does not exist."""
-        if name not in self.metadata.topics:
-            self.request_update(name)
-        return super().topic(name)
-
     async def wait_topic(self, name: str, partition: int | None, deadline: float) -> TopicMetadata:
         """The topic. Raises what every client raises, but at once if the topic does not exist: waiting cannot help.
 
         Cancellation: nothing is undone.
         """
+        if name not in self.metadata.topics:
+            self.request_update(name)  # creates the topic, if that is allowed
         if self.topic(name) is None and self.metadata.topics.get(name) is None:
             failure = self.topic_failure(name)
             if failure is None or "UNKNOWN_TOPIC" in str(failure.error):
