@@ -7,8 +7,13 @@ idempotence. A round runs all modes, in the opposite order of the round before; 
 dropped. Ratios and differences are those to ``plain`` in the same round; figures are medians. After each run an
 independent consumer counts the records.
 
-No spans are exported, and OpenTelemetry's metrics have the provider of its API, which does nothing. A bare span, with
-the attributes of a record's span and no producer, is the floor of tracing.
+No spans are exported, and OpenTelemetry's metrics have the provider of its API, which does nothing. There are two floors of
+tracing: a bare span, with the attributes of a record's span and no producer; and ``SDK alone``, a producer without
+interceptors whose program calls the SDK for each record as an interceptor must - begin a span that is sampled out, inject
+its context, end the span - and sends the record without it.
+
+A scrape takes less than the noise between two runs, so its own CPU is counted as well, and set against the interval between
+two scrapes.
 """
 
 from __future__ import annotations
@@ -47,9 +52,10 @@ _METRICS: Final = "metrics"
 _SAMPLED_OUT: Final = "sampled out"
 _RECORDED: Final = "recorded"
 _NO_OP: Final = "no-op interceptor"
+_SDK_ALONE: Final = "SDK alone"
 _SPAN: Final = "bare span"
 
-_PRODUCERS: Final = (_PLAIN, _METRICS, _SAMPLED_OUT, _RECORDED, _NO_OP)
+_PRODUCERS: Final = (_PLAIN, _METRICS, _SAMPLED_OUT, _RECORDED, _NO_OP, _SDK_ALONE)
 #: The modes of each kind of run.
 _KINDS: Final[Mapping[str, Sequence[str]]] = {
     "enqueue": _PRODUCERS,
@@ -87,13 +93,16 @@ class _Scraper:
         self._watch = Watch([producer])
         self._first = first
         self.count = 0
+        self.cpu = 0.0
 
     async def scrape(self) -> None:
         """Scrape until cancelled."""
         await asyncio.sleep(self._first)
         while True:
+            began = time.thread_time()
             self._text(self._registry)
-            await self._watch.sample()
+            await self._watch.sample()  # suspends only while another viewer reads, and there is none
+            self.cpu += time.thread_time() - began
             self.count += 1
             await asyncio.sleep(_EVERY_S)
 
@@ -106,7 +115,7 @@ def _provider(mode: str) -> Any:
 
 
 def _interceptors(mode: str) -> list[object]:
-    if mode in (_PLAIN, _METRICS):
+    if mode in (_PLAIN, _METRICS, _SDK_ALONE):
         return []
     if mode == _NO_OP:
         return [_NoOp()]
@@ -116,26 +125,57 @@ def _interceptors(mode: str) -> list[object]:
     return [OpenTelemetryInterceptor(tracer_provider=provider)]
 
 
-async def _enqueue(producer: Producer, topic: str, seconds: float) -> int:
+async def _enqueue(producer: Producer, topic: str, seconds: float, begin: _Begin | None) -> int:
     end, count = time.perf_counter() + seconds, 0
     while time.perf_counter() < end:
-        for _ in range(_CHUNK):
-            await producer.enqueue(topic, _VALUE)
+        if begin is None:
+            for _ in range(_CHUNK):
+                await producer.enqueue(topic, _VALUE)
+        else:
+            for _ in range(_CHUNK):
+                over = begin()
+                await producer.enqueue(topic, _VALUE)
+                over()
         count += _CHUNK
     await producer.flush()
     return count
 
 
-async def _send(producer: Producer, topic: str, seconds: float) -> int:
+async def _send(producer: Producer, topic: str, seconds: float, begin: _Begin | None) -> int:
     end, count = time.perf_counter() + seconds, 0
     while time.perf_counter() < end:
+        over = None if begin is None else begin()
         await producer.send(topic, _VALUE)
+        if over is not None:
+            over()
         count += 1
     return count
 
 
+#: What the program itself does at the begin of each record; what it returns is called at the end.
+_Begin = Callable[[], Callable[[], object]]
 #: Send records for some seconds until all are acknowledged, and return their number.
-_WORK: Final[Mapping[str, Callable[[Producer, str, float], Awaitable[int]]]] = {"enqueue": _enqueue, "send": _send}
+_WORK: Final[Mapping[str, Callable[[Producer, str, float, _Begin | None], Awaitable[int]]]] = {
+    "enqueue": _enqueue,
+    "send": _send,
+}
+
+
+def _sdk_alone(topic: str) -> _Begin:
+    """The calls of the SDK that no interceptor can do without."""
+    tracer = _provider(_SAMPLED_OUT).get_tracer("aioproducer")
+    trace, current = optional("opentelemetry.trace"), optional("opentelemetry.context").get_current
+    inject = optional("opentelemetry.propagate").get_global_textmap().inject
+    attributes = _attributes(topic)
+
+    def begin() -> Callable[[], object]:
+        inside = current()
+        span = tracer.start_span(f"send {topic}", inside, trace.SpanKind.PRODUCER, attributes, ())
+        inject({}, trace.set_span_in_context(span, inside))
+        end: Callable[[], object] = span.end
+        return end
+
+    return begin
 
 
 @contextlib.asynccontextmanager
@@ -161,12 +201,16 @@ async def _produce(mode: str, kind: str, servers: str, topic: str, seconds: floa
         Producer(servers, interceptors=_interceptors(mode)) as producer,
         _scraped(producer, mode, warm_up / 2) as scraper,
     ):
-        earlier = await _WORK[kind](producer, topic, warm_up)
-        scraped = scraper.count if scraper else 0
+        begin = _sdk_alone(topic) if mode == _SDK_ALONE else None
+        earlier = await _WORK[kind](producer, topic, warm_up, begin)
+        scraped, scraping = (scraper.count, scraper.cpu) if scraper else (0, 0.0)
         with Stopwatch() as watch:
-            count = await _WORK[kind](producer, topic, seconds)
+            count = await _WORK[kind](producer, topic, seconds, begin)
         figures = _figures(watch, count) | {"sent": earlier + count}
-        return figures | {"scrapes": scraper.count - scraped} if scraper else figures
+        if scraper is None:
+            return figures
+        scrapes = scraper.count - scraped
+        return figures | {"scrapes": scrapes, "scrape_cpu_ms": (scraper.cpu - scraping) / max(scrapes, 1) * 1e3}
 
 
 def _figures(watch: Stopwatch, count: int) -> Figures:
@@ -174,17 +218,22 @@ def _figures(watch: Stopwatch, count: int) -> Figures:
     return {"time_us": watch.seconds / count * 1e6, "cpu_us": watch.cpu / count * 1e6}
 
 
-def _spans(mode: str, topic: str, seconds: float) -> Figures:
-    """The cost of a span with the attributes that `OpenTelemetryInterceptor` sets."""
-    tracer = _provider(mode).get_tracer("aioproducer")
-    current, producer_kind = optional("opentelemetry.context").get_current, optional("opentelemetry.trace").SpanKind
-    attributes = {
+def _attributes(topic: str) -> Mapping[str, str]:
+    """The attributes that `OpenTelemetryInterceptor` gives a record's span at its begin."""
+    return {
         "messaging.system": "kafka",
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": topic,
         "messaging.client.id": "aioproducer",
     }
+
+
+def _spans(mode: str, topic: str, seconds: float) -> Figures:
+    """The cost of a span with the attributes that `OpenTelemetryInterceptor` sets."""
+    tracer = _provider(mode).get_tracer("aioproducer")
+    current, producer_kind = optional("opentelemetry.context").get_current, optional("opentelemetry.trace").SpanKind
+    attributes = _attributes(topic)
     place = {"messaging.destination.partition.id": "0", "server.address": "127.0.0.1", "server.port": 9092}
 
     def work(lasting: float) -> int:
@@ -320,6 +369,14 @@ def main(words: Sequence[str] | None = None) -> None:
         for mode, figures in by_mode.items()
     ]
     print(markdown(_TITLES, [row.cells() for row in rows]))
+    for kind in ("enqueue", "send"):
+        costs = [each["scrape_cpu_ms"] for each in runs[kind].get(_METRICS, ()) if each["scrapes"]]
+        if costs:
+            cost = statistics.median(costs)
+            share = cost / (_EVERY_S * 1e3)
+            print(
+                f"{kind}: a scrape takes {cost:.2f} ms of CPU; once in {_EVERY_S:g} s, that is {share:.2%} of a core."
+            )
     if arguments.json:
         found = {"about": about, "medians": [asdict(row) for row in rows], "runs": runs}
         arguments.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
