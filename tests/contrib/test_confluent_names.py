@@ -1,5 +1,8 @@
 """``aioproducer.contrib.confluent`` is like confluent-kafka's producers, and its exceptions are caught by both names."""
 
+# librdkafka's names of its own codes begin with an underscore.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import asyncio
@@ -19,8 +22,10 @@ from confluent_kafka.aio import AIOProducer as TheirAIOProducer
 from aioproducer.contrib.confluent import AIOProducer, KafkaError, KafkaException, Message, Producer, translate
 from aioproducer.contrib.confluent.errors import error_of, exception_of
 from aioproducer.contrib.confluent.records import checked_group
+from aioproducer.contrib.confluent.served import Events, LoopedProducer
+from aioproducer.errors import ProducerClosed
 from aioproducer.testing import FakeBroker, Logins
-from aioproducer.types import ConsumerGroupMetadata
+from aioproducer.types import ConsumerGroupMetadata, HealthStatus
 from tests.contrib.confluent_scenario import NOW_MS, PARTITIONS, AsyncProgram, Observed, Program
 
 GROUP = b"CGMDv2:" + struct.pack("=i", -1) + b"group\0\0\x01"
@@ -89,7 +94,12 @@ def test_all_codes_have_the_names_and_texts_of_confluent_kafka() -> None:
         assert str(KafkaError(code)) == str(theirs(code))
 
 
-@pytest.mark.parametrize("duplicate", [copy.copy, lambda it: pickle.loads(pickle.dumps(it))])
+def pickled(it: object) -> Any:
+    """A copy by way of pickle."""
+    return pickle.loads(pickle.dumps(it))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, pickled])
 def test_an_exception_is_caught_by_both_names_also_after_it_was_copied(duplicate: Any) -> None:
     raised = duplicate(exception_of(error_of(KafkaError._MSG_TIMED_OUT, "late", retriable=True)))
 
@@ -230,6 +240,136 @@ def test_only_failures_are_reported_if_that_is_configured(broker: FakeBroker) ->
         assert len(outcomes(producer, partition=17)) == 1
 
 
+def test_an_exception_in_a_callback_closes_the_producer(broker: FakeBroker) -> None:
+    def callback(error: object, message: object) -> None:
+        raise KeyError("mine")
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    with pytest.raises(KeyError, match="mine"), producer:
+        producer.produce("orders", b"v", on_delivery=callback)
+    with pytest.raises(RuntimeError, match="closed"):
+        producer.produce("orders", b"v")
+    assert producer.producer.health().status is HealthStatus.CLOSED
+    assert producer.close() is True
+
+
+def test_close_ends_a_poll_in_another_thread(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    polls = threading.Event()
+    served: list[int] = []
+    wait = Events.wait
+
+    def noticed(events: Events, *args: Any) -> bool:
+        polls.set()
+        return wait(events, *args)
+
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    monkeypatch.setattr(Events, "wait", noticed)
+    thread = threading.Thread(target=lambda: served.append(producer.poll(-1)), daemon=True)
+    thread.start()
+    polls.wait()
+    producer.close()
+    thread.join(30)
+    assert served == [0]
+
+
+@pytest.mark.parametrize("end", ["", "del producer"])
+def test_accepted_records_are_sent_at_exit_and_if_the_producer_is_dropped(broker: FakeBroker, end: str) -> None:
+    program = f"""
+import sys
+from aioproducer.contrib.confluent import Producer
+producer = Producer({{"bootstrap.servers": sys.argv[1]}})
+for number in range(2_000):
+    producer.produce("orders", b"v")
+{end}
+"""
+    subprocess.run([sys.executable, "-c", program, broker.bootstrap_servers], check=True)
+
+    assert len(broker.records("orders")) == 2_000
+
+
+def test_records_that_cannot_be_sent_in_the_time_to_close_are_logged_and_fail(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[Any] = []
+    with Producer({"bootstrap.servers": broker.bootstrap_servers}) as producer, broker.hold("Metadata"):
+        for _ in range(3):
+            producer.produce("orders", b"v", on_delivery=lambda error, message: errors.append(error))
+        producer.producer.close(0)
+        assert producer.poll(30) == 3
+    assert errors == [KafkaError._PURGE_QUEUE] * 3
+    assert "3 record(s) that were waiting" in caplog.text
+
+
+def test_only_an_explicit_close_waits_for_the_whole_time_of_a_delivery(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timeouts: list[float | None] = []
+    close = LoopedProducer.close
+
+    def noted(producer: LoopedProducer, timeout: float | None = None) -> object:
+        timeouts.append(timeout)
+        return close(producer, timeout)
+
+    monkeypatch.setattr(LoopedProducer, "close", noted)
+    for message_timeout_ms, at_exit_ms in ((250_000, 10_000), (6_000, 6_000)):
+        config = {"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": message_timeout_ms}
+        with Producer(config) as producer:
+            assert producer.producer.config.close_timeout_ms == at_exit_ms
+    assert timeouts == [250, 6]
+
+
+_FORKED = """
+import os, sys
+from aioproducer.contrib.confluent import KafkaException, Producer
+producer = Producer({"bootstrap.servers": sys.argv[1]})
+producer.produce("orders", b"v")
+producer.flush()
+if child := os.fork():
+    os.waitpid(child, 0)
+    producer.close()
+else:
+    for _ in range(2):
+        try:
+            producer.produce("orders", b"of the fork")
+        except KafkaException as error:
+            print(error.args[0].name(), len(producer))
+    print(producer.close(), flush=True)
+    os._exit(0)
+"""
+
+
+def test_every_call_in_a_fork_is_refused(broker: FakeBroker) -> None:
+    program = [sys.executable, "-c", _FORKED, broker.bootstrap_servers]
+
+    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    assert found == ["_STATE 0", "_STATE 0", "True"]
+    assert len(broker.records("orders")) == 1
+
+
+def test_a_record_that_cannot_be_handed_over_takes_no_room(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def post(producer: object, call: object) -> None:
+        raise ProducerClosed("while it was closed")
+
+    config = {"bootstrap.servers": broker.bootstrap_servers, "queue.buffering.max.messages": 1}
+    with Producer(config) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(LoopedProducer, "post", post)
+            for _ in range(2):
+                with pytest.raises(KafkaException):
+                    producer.produce("orders", b"v")
+        assert len(producer) == 0
+        assert len(outcomes(producer)) == 1
+
+
+def test_an_error_callback_hears_nothing_of_the_start(broker: FakeBroker) -> None:
+    errors: list[Any] = []
+    config = {"bootstrap.servers": broker.bootstrap_servers, "error_cb": errors.append}
+    with Producer(config) as producer:
+        outcomes(producer)
+    assert errors == []
+
+
 # -- the asynchronous producer --------------------------------------------------------------------------------------------
 
 
@@ -259,6 +399,79 @@ async def test_a_full_queue_of_the_asynchronous_producer_is_a_buffer_error(broke
                 await producer.produce("orders", b"v")
 
 
+def caught() -> list[Any]:
+    """The exceptions that the event loop's handler gets from now on."""
+    found: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: found.append(context.get("exception")))
+    return found
+
+
+async def test_an_exception_in_a_callback_harms_no_other_record(broker: FakeBroker) -> None:
+    exceptions = caught()
+
+    def callback(error: object, message: object) -> None:
+        raise KeyError("mine")
+
+    config = {"bootstrap.servers": broker.bootstrap_servers, "on_delivery": callback}
+    async with AIOProducer(config) as producer:
+        futures = [await producer.produce("orders", b"v", partition=partition) for partition in (7, 7, 0)]
+        assert await producer.flush() == 0
+        assert [isinstance(future.exception(), KafkaException) for future in futures] == [True, True, False]
+    assert [type(error) for error in exceptions] == [KeyError] * 3
+
+
+async def test_records_that_wait_fail_after_an_unexpected_exception(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caught()
+
+    async def enqueue(*args: object, **options: object) -> None:
+        raise KeyError("unexpected")
+
+    async with AIOProducer({"bootstrap.servers": broker.bootstrap_servers}) as producer:
+        monkeypatch.setattr(producer.producer, "enqueue", enqueue)
+        futures = [await producer.produce("orders", b"v") for _ in range(2)]
+        assert await producer.flush() == 0
+        assert [str(future.exception()) for future in futures] == [str(exception_of(error_of(KafkaError._FAIL)))] * 2
+
+
+async def test_an_exception_in_an_error_callback_harms_no_record(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exceptions = caught()
+    monkeypatch.setattr("aioproducer.contrib.confluent.feed._WATCH_EVERY_S", 0.001)
+    broker.close()
+
+    def error_cb(error: object) -> None:
+        raise KeyError("mine")
+
+    config = {"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 200, "error_cb": error_cb}
+    async with AIOProducer(config) as producer:
+        future = await producer.produce("orders", b"v")
+        with pytest.raises(KafkaException):
+            await future
+    assert [type(error) for error in exceptions] == [KeyError]
+
+
+async def test_every_close_of_the_asynchronous_producer_waits_for_the_end(broker: FakeBroker) -> None:
+    producer = AIOProducer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "mine"})
+    await producer.init_transactions()
+    await producer.begin_transaction()
+    await producer.produce("orders", b"v")
+    await producer.flush()
+
+    async def status() -> HealthStatus:
+        await producer.close()
+        return producer.producer.health().status
+
+    cancelled = asyncio.ensure_future(producer.close())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    assert set(await asyncio.gather(status(), status())) == {HealthStatus.CLOSED}
+    assert cancelled.cancelled()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 # -- configuration --------------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +480,12 @@ def test_options_are_translated_with_librdkafkas_defaults() -> None:
 
     assert (options["acks"], options["linger_ms"], options["enable_idempotence"]) == (-1, 5, False)
     assert (options["partitioner"], options["delivery_timeout_ms"]) == ("consistent_random", 300_000)
+
+
+def test_a_linger_differs_from_librdkafkas() -> None:
+    for linger, differs in ((20, True), (0, False)):
+        found = translate({"bootstrap.servers": "one:1", "linger.ms": linger})
+        assert ("in flight" in found.differences.get("linger.ms", "")) is differs
 
 
 def test_aliases_units_and_callbacks_are_translated() -> None:
@@ -318,11 +537,12 @@ def test_an_option_that_matters_and_cannot_be_honoured_is_refused(option: dict[s
 
 
 def test_values_without_effect_are_left_out() -> None:
-    found = translate({"bootstrap.servers": "one:1", "client.id": None, "compression.level": 5})
+    config = {"bootstrap.servers": "one:1", "client.id": None, "compression.level": 5, "transactional.id": ""}
+    found = translate(config)
 
-    assert found.options["client_id"] == "rdkafka"
+    assert found.options.get("client_id") == "rdkafka"
     assert set(found.ignored) == {"compression.level"}
-    assert "compression_level" not in found.options
+    assert not {"compression_level", "transactional_id"} & set(found.options)
 
 
 def test_ignored_keys_cause_a_warning(broker: FakeBroker) -> None:

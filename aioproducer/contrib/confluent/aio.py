@@ -63,6 +63,7 @@ class AIOProducer:
             self._producer = Producer(self._translation.bootstrap_servers, **self._translation.options)
         self._feed = Feed(self._producer, self._translation, self._resolve)
         self._starting: asyncio.Task[Producer] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._background: set[asyncio.Future[Any]] = set()
         self._is_closed = False
         self._in_transaction = False
@@ -91,15 +92,20 @@ class AIOProducer:
     async def close(self) -> None:
         """Deliver what was accepted, abort an open transaction, and end the producer; may be called again.
 
-        Cancellation: what was not delivered is still delivered in the background.
+        Every call waits for the end. Cancellation: what was not delivered is still delivered in the background.
         """
-        if self._is_closed:
-            return
-        if self._starting is not None:
-            await self.flush()
-        self._is_closed = True
-        with translating():
-            await self._producer.close()
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            if self._starting is not None:
+                await self.flush()
+        finally:
+            self._is_closed = True
+            with translating():
+                await self._producer.close(self._translation.delivery_s)
 
     def __len__(self) -> int:
         return 0 if self._is_closed else self._feed.outstanding
@@ -281,7 +287,12 @@ class AIOProducer:
             self._call(self._translation.on_delivery, error, message)
 
     def _call(self, callback: Callable[..., object], *args: object) -> None:
-        found: Any = callback(*args)
+        try:
+            found: Any = callback(*args)
+        except Exception as error:  # of the program: other records must still get their outcome
+            context = {"message": f"Exception in the callback {callback!r} of an AIOProducer", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            return
         if inspect.isawaitable(found):
             task = asyncio.ensure_future(found)
             self._background.add(task)

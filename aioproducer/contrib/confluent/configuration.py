@@ -23,6 +23,8 @@ from aioproducer.errors import ConfigError
 __all__ = ["Credentials", "Translation", "translate"]
 
 _INT_MAX: Final = 2**31 - 1
+#: A script that ends with its broker gone must not hang; an explicit close() waits as long as the records have.
+_AT_EXIT_MS: Final = 10_000
 _CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb")
 _PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -59,6 +61,11 @@ class Translation:
     error_cb: Callable[[Any], object] | None = None
     only_errors: bool = False
     credentials: Credentials | None = field(default=None, repr=False)
+
+    @property
+    def delivery_s(self) -> float:
+        """The time in which every record gets its outcome, in seconds."""
+        return self.options.get("delivery_timeout_ms", _INT_MAX) / 1_000
 
 
 def translate(conf: Mapping[str, object]) -> Translation:
@@ -176,7 +183,7 @@ class _Reading:
     def _read_option(self, key: str, value: object) -> None:
         name = librdkafka_option(key) or DIRECT[key] or BY_JAVA_KEY[key]
         option = OPTIONS[name]
-        if value is None:
+        if value is None or (key == "transactional.id" and value == ""):
             if option.default is None or isinstance(option.default, str):
                 return  # as if it were not given
             raise ConfigError(f'Configuration property "{key}" cannot be set to an empty value')
@@ -212,8 +219,11 @@ class _Reading:
             ) from error
         if not 0 <= number <= 900_000:
             raise ConfigError(f'Configuration property "{key}" value {value} is outside allowed range 0..900000')
-        if number != int(number):
-            self._differences[key] = "it is rounded up to whole milliseconds"
+        if number:
+            self._differences[key] = (
+                "it is in whole milliseconds, rounded up, and applies only while an earlier batch of the partition is in "
+                "flight: a lone record is sent at once, so a purge can come too late"
+            )
         return math.ceil(number)
 
     def _whole(self, key: str, default: int, low: int) -> int:
@@ -248,7 +258,7 @@ class _Reading:
         self._options |= {
             "delivery_timeout_ms": delivery,
             "request_timeout_ms": min(request, delivery - linger),
-            "close_timeout_ms": delivery,
+            "close_timeout_ms": min(delivery, _AT_EXIT_MS),
             "retry_backoff_max_ms": max(first, last),
         }
 

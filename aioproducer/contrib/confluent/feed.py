@@ -72,6 +72,15 @@ class Feed:
             was_idle, self._is_idle = self._is_idle, False
         return was_idle
 
+    def take_back(self, record: Pending) -> None:
+        """Undo `put`, because `take` could not be called."""
+        with self._lock:
+            if record in self._arrived:
+                self._arrived.remove(record)
+                self._count -= 1
+                self._bytes -= record.size
+                self._is_idle = True
+
     def served(self, record: Pending) -> None:
         """Give the room of a record back."""
         with self._lock:
@@ -124,20 +133,26 @@ class Feed:
         try:
             while queue:
                 record = queue[0]
+                found: Delivery | KafkaError
                 try:
-                    await self._accept_in_time(record)
+                    found = await self._accept_in_time(record)
                 except ours.KafkaError as error:
-                    self._fail(record, record_error(error))
+                    found = record_error(error)
                 queue.popleft()
+                if isinstance(found, KafkaError):
+                    self._fail(record, found)
+                else:
+                    found.add_done_callback(partial(self._done, record))
         finally:
             if self._waiting.get(topic) is queue:  # otherwise it was purged
                 del self._waiting[topic], self._tasks[topic]
+                while queue:  # after an unexpected exception
+                    self._fail(queue.popleft(), error_of(KafkaError._FAIL))
 
-    async def _accept_in_time(self, record: Pending) -> None:
+    async def _accept_in_time(self, record: Pending) -> Delivery | KafkaError:
         if record.partition is not None and not await self._has_partition(record, record.partition):
-            self._fail(record, error_of(KafkaError._UNKNOWN_PARTITION))
-            return
-        delivery = await self._producer.enqueue(
+            return error_of(KafkaError._UNKNOWN_PARTITION)
+        return await self._producer.enqueue(
             record.topic,
             record.value,
             key=record.key,
@@ -146,7 +161,6 @@ class Feed:
             timestamp_ms=record.timestamp_ms,
             timeout=self._left(record),
         )
-        delivery.add_done_callback(partial(self._done, record))
 
     async def _has_partition(self, record: Pending, partition: int) -> bool:
         """Whether the topic has the partition; an unknown topic is left to the enqueue, which knows how long to wait."""
@@ -181,6 +195,18 @@ class Feed:
                 break
             await asyncio.wait(tuple(self._tasks.values()))
         await asyncio.sleep(0)  # so that the callbacks have run
+
+    async def hand_over(self, timeout: float) -> None:
+        """Put every record that has arrived into batches within ``timeout`` seconds; the others fail, with a warning."""
+        until = time.monotonic() + timeout
+        self.take_all()
+        while self._tasks and (seconds := until - time.monotonic()) > 0:
+            await asyncio.wait(tuple(self._tasks.values()), timeout=seconds)
+            self.take_all()
+        left = sum(map(len, self._waiting.values()))
+        if left:
+            self._producer.log.warning("%d record(s) that were waiting for metadata or room were not sent", left)
+        self._purge_waiting()
 
     async def commit(self, timeout: float | None) -> None:
         """Commit the transaction with every record that was put in before."""
@@ -231,7 +257,7 @@ class Feed:
             report(error_of(code, str(error), fatal=True))
             return
         is_down = health.status is HealthStatus.DEGRADED or (
-            health.status is HealthStatus.STARTING and not health.connected_brokers
+            health.status is HealthStatus.STARTING and not health.connected_brokers and health.error is not None
         )
         if is_down and reported is None:
             report(error_of(KafkaError._ALL_BROKERS_DOWN, "No broker is connected."))

@@ -53,7 +53,9 @@ class Producer:
 
     It differs from confluent-kafka in this. A partition that a topic does not have is reported to the callback, never raised
     by ``produce()``. ``poll()`` counts records. A message has its headers. ``abort_transaction()`` waits for what is in
-    flight. ``error_cb`` gets fewer events: no broker connected, and fatal errors.
+    flight. ``error_cb`` gets fewer events: no broker connected, and fatal errors. ``linger.ms`` applies only while an
+    earlier batch of the partition is in flight: a lone record is sent at once, and `purge` does not get it back. At exit, a
+    producer that is still open delivers what it accepted, for up to ten seconds, without calling callbacks.
     """
 
     def __init__(self, *args: Mapping[str, object], **options: object) -> None:
@@ -72,6 +74,7 @@ class Producer:
         self._events = Events()
         report = partial(_note, self._events, self._translation.only_errors)
         self._feed = Feed(self._looped.producer, self._translation, report)
+        self._looped.feed_from(self._feed)
         self._is_closed = False
         self._in_transaction = False
         if self._translation.error_cb is not None:
@@ -91,18 +94,34 @@ class Producer:
     # -- life ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> bool:
-        """Abort an open transaction, deliver what was accepted, and end the producer; returns True. May be called again."""
+        """Abort an open transaction, deliver what was accepted, and end the producer; returns True. May be called again.
+
+        It is also closed if a callback raises an exception, which is raised here. In a fork, nothing is delivered.
+        """
         if self._is_closed:
             return True
+        seconds: float | None = self._translation.delivery_s
+        try:
+            if not self._looped.is_forked:
+                self._end_records()
+        except (KeyboardInterrupt, SystemExit):
+            seconds = None  # it waits no longer than at exit
+            raise
+        finally:
+            self._is_closed = True
+            try:
+                with translating():
+                    self._looped.close(seconds)
+            finally:
+                self._events.wake()
+                self._events.serve()
+        return True
+
+    def _end_records(self) -> None:
         if self._in_transaction:
             with suppress(KafkaException):  # of a fatal error: the transaction cannot be ended, but the producer can
                 self.abort_transaction()
         self.flush()
-        self._is_closed = True
-        with translating():
-            self._looped.close()
-        self._events.serve()
-        return True
 
     def __enter__(self) -> Self:
         return self
@@ -144,8 +163,12 @@ class Producer:
         check_size(self._translation, record)
         check_in_transaction(self._translation, self._in_transaction)
         if self._feed.put(record):
-            with translating():
-                self._looped.post(self._feed.take)
+            try:
+                with translating():
+                    self._looped.post(self._feed.take)
+            except BaseException:
+                self._feed.take_back(record)
+                raise
 
     def produce_batch(
         self,
@@ -183,10 +206,10 @@ class Producer:
     def poll(self, timeout: float | None = -1) -> int:
         """Call the callbacks of records with an outcome; returns how many records these were.
 
-        Waits for the first one, for ``timeout`` seconds; without a limit if it is negative or None.
+        Waits for the first one, for ``timeout`` seconds; without a limit if it is negative or None. `close` ends the wait.
         """
         self._check_open()
-        self._events.wait(limit(timeout))
+        self._events.wait(limit(timeout), lambda: self._is_closed)
         return self._events.serve()
 
     def flush(self, timeout: float | None = -1) -> int:
@@ -307,6 +330,9 @@ class Producer:
     def _check_open(self) -> None:
         if self._is_closed:
             raise RuntimeError("Producer has been closed")
+        if self._looped.is_forked:
+            text = "The producer was created before this process was forked. Create one in each process."
+            raise exception_of(error_of(KafkaError._STATE, text))
 
     def _check_transactional(self) -> None:
         self._check_open()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import concurrent.futures
 import threading
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar, Unpack
 
+from aioproducer.config import ProducerOptions
+from aioproducer.contrib.confluent.feed import Feed
 from aioproducer.producer import Producer
 from aioproducer.sync import SyncProducer
+from aioproducer.types import CloseReport
 
 __all__ = ["Events", "LoopedProducer"]
 
@@ -58,13 +62,36 @@ class Events:
         return count
 
 
+class _FedProducer(Producer):
+    """A `Producer` that takes the records of its feed before it closes: also at exit, and when it was dropped."""
+
+    feed: Feed | None = None
+
+    async def close(self, timeout: float | None = None) -> CloseReport:
+        """Close; see `Producer.close`."""
+        if self.feed is None:
+            return await super().close(timeout)
+        seconds = self.config.close_timeout_ms / 1_000 if timeout is None else timeout
+        until = time.monotonic() + seconds
+        await self.feed.hand_over(seconds)
+        return await super().close(max(0.0, until - time.monotonic()))
+
+
 class LoopedProducer(SyncProducer):
     """A `SyncProducer` in whose event loop other coroutines run as well."""
+
+    def __init__(self, bootstrap_servers: Sequence[str], **options: Unpack[ProducerOptions]) -> None:
+        super().__init__(bootstrap_servers, **options)
+        self._producer: _FedProducer = _FedProducer(self.config)
 
     @property
     def producer(self) -> Producer:
         """The producer in the event loop."""
         return self._producer
+
+    def feed_from(self, feed: Feed) -> None:
+        """Take the records of this feed before closing."""
+        self._producer.feed = feed
 
     def post(self, call: Callable[[], object]) -> None:
         """Schedule a call in the event loop; without effect if it has ended."""
