@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.watching import main
 
-_MODES = ("plain", "metrics", "sampled out", "recorded", "no-op interceptor")
+_MODES = ("plain", "metrics", "sampled out", "recorded", "no-op interceptor", "SDK alone")
 _SENDING = [f"{kind}, {mode}" for kind in ("enqueue", "send") for mode in _MODES]
 _RUNS = [*_SENDING, "bare span, sampled out", "bare span, recorded"]
 
