@@ -170,10 +170,19 @@ async def test_django_with_uvicorn(broker: FakeBroker, tmp_path: Path) -> None:
         await program.end()
 
 
+#: A worker heeds no signal before this hook: it still has the master's handlers in post_fork.
+_BOOTED = """
+
+def post_worker_init(worker):
+    import os
+    os.write(2, b"\\nbooted %d\\n" % os.getpid())
+"""
+
+
 def write_gunicorn(folder: Path, broker: FakeBroker, options: str = "") -> None:
     code = reporting(code_of("web-services", "close_timeout_ms=20_000"))
     write(folder, "shop_kafka.py", code.replace("close_timeout_ms", f"{options}close_timeout_ms"), broker)
-    write(folder, "gunicorn.conf.py", code_of("web-services", "worker_hooks("), broker)
+    write(folder, "gunicorn.conf.py", code_of("web-services", "worker_hooks(") + _BOOTED, broker)
     write(folder, "shop.py", code_of("web-services", "start_response"), broker)
 
 
@@ -183,7 +192,8 @@ async def test_gunicorn_runs_a_producer_in_each_worker(broker: FakeBroker, tmp_p
     arguments = ["shop:app", "--workers", "2", "--bind", "127.0.0.1:0", *options]
     async with running(tmp_path, "gunicorn", *arguments) as program:
         address = await address_of(program)
-        await until(lambda: broker.count("InitProducerId") == 2, 60)
+        await until(lambda: program.log.count("\nbooted ") == 2, 60)
+        assert broker.count("InitProducerId") == 2
         answers = [await order(address, content=b"%d" % number) for number in range(5)]
         assert [answer.status_code for answer in answers] == [201] * 5, program.log
         await program.end()
