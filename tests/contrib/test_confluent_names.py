@@ -56,6 +56,17 @@ def test_a_program_observes_and_writes_the_same_with_both_classes() -> None:
     assert len(logs[1]) > 40  # the program has written something
 
 
+async def test_a_start_that_failed_is_raised_by_each_call(broker: FakeBroker) -> None:
+    producer = AIOProducer({"bootstrap.servers": broker.bootstrap_servers})
+    await producer.producer.start()  # so that its own start fails
+    for _ in range(2):
+        with pytest.raises(KafkaException, match="already started"):
+            await producer.produce("orders", b"value")
+
+    await producer.producer.close()
+    assert broker.count("Produce") == 0
+
+
 async def test_an_async_program_observes_and_writes_the_same_with_both_classes() -> None:
     seen: list[list[Observed]] = []
     logs: list[set[tuple[object, ...]]] = []

@@ -265,11 +265,14 @@ class AIOProducer:
             raise RuntimeError("Producer has been closed")
         if self._starting is None:
             self._starting = asyncio.ensure_future(self._start())
-        if not self._starting.done():
+        if self._starting.done():
+            self._starting.result()  # of one that failed: without this, records would wait for ever
+        else:
             await asyncio.shield(self._starting)
 
     async def _start(self) -> Producer:
-        await self._producer.start()
+        with translating():
+            await self._producer.start()
         if self._translation.error_cb is not None:
             self._feed.watch(partial(self._call, self._translation.error_cb))
         return self._producer
