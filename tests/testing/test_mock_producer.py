@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 
 from aioproducer import (
@@ -307,7 +308,7 @@ async def test_enqueue_nowait_needs_a_known_topic_as_in_production() -> None:
 
 
 async def test_a_fault_of_send_fails_a_table() -> None:
-    table = pytest.importorskip("pyarrow").table({"value": [b"1", b"2"]})
+    table = pa.table({"value": [b"1", b"2"]})
 
     async with MockProducer() as producer:
         producer.fail("send", LookupError("no"))
