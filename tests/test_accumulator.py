@@ -1256,7 +1256,7 @@ async def test_a_send_that_finds_room_does_not_overtake_one_that_was_granted_roo
         return await rig.accumulator.append(rig.topic, 1, 1, None, value, (), 250, lambda: 0.0)
 
     def lock() -> asyncio.Lock | None:
-        return rig.accumulator.queues.of(TopicPartition("t", 1)).lock
+        return rig.accumulator.queues.of("t", 1).lock
 
     assert lock() is None, "no send had to wait yet"
     first = asyncio.create_task(append(b"first"))
@@ -1595,7 +1595,7 @@ def test_the_record_that_fills_a_batch_wakes_the_sender(rig: Rig) -> None:
     rig.one_in_flight()
     rig.put(now=1.0)
     woken = rig.woken
-    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    queue = rig.accumulator.queues.of("t", 0)
     (batch,) = queue.batches
     rest = batch.limit - batch.size
     assert not rig.ready(1.0)
@@ -1618,7 +1618,7 @@ def test_a_large_batch_is_compressed_as_soon_as_the_next_one_begins() -> None:
     for _ in range(12):
         rig.put()
 
-    first, _ = rig.accumulator.queues.of(TopicPartition("t", 0)).batches
+    first, _ = rig.accumulator.queues.of("t", 0).batches
 
     assert rig.accumulator.sealing.take_to_seal() == [first]
 
@@ -1846,7 +1846,7 @@ def test_the_fast_path_gets_no_batch_while_others_wait_for_memory(rig: Rig) -> N
 
 
 async def test_the_fast_path_gets_no_batch_of_a_partition_for_which_a_record_waits(rig: Rig) -> None:
-    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    queue = rig.accumulator.queues.of("t", 0)
     queue.lock = asyncio.Lock()
     await queue.lock.acquire()
 
@@ -1936,7 +1936,7 @@ def test_a_new_batch_that_can_be_sent_at_once_does_not_wake_the_sender(rig: Rig,
 
 def test_a_lone_batch_leaves_as_the_sender_sends_it(rig: Rig) -> None:
     rig.put(now=1.0)
-    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    queue = rig.accumulator.queues.of("t", 0)
 
     batch = rig.accumulator.drain_lone(queue, 7, 3.0)
 
@@ -1961,7 +1961,7 @@ def test_a_lone_batch_that_must_wait_is_left_to_the_sender(why: str) -> None:
         rig.put()
         rig.drain()  # without idempotence, one batch of a partition is in flight at a time
     rig.put()
-    queue = rig.accumulator.queues.of(TopicPartition("t", 0))
+    queue = rig.accumulator.queues.of("t", 0)
 
     assert rig.accumulator.drain_lone(queue, 0, 0.0) is None
     assert len(queue.batches) == 1
@@ -2377,7 +2377,7 @@ def test_without_compression_nothing_is_handed_to_a_worker() -> None:
 def test_the_threshold_is_the_size_of_the_smallest_batch_for_a_worker() -> None:
     rig = Rig()
     rig.put()
-    (batch,) = rig.accumulator.queues.of(TopicPartition("t", 0)).batches
+    (batch,) = rig.accumulator.queues.of("t", 0).batches
     drained: list[int] = []
     for threshold in (batch.size, batch.size + 1):
         rig = Rig(codec=Codec.GZIP, compression_threshold=threshold)

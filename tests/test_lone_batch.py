@@ -14,7 +14,6 @@ from aioproducer.engine.lone_batch import LoneBatchSender, Use
 from aioproducer.engine.sender import Sender
 from aioproducer.errors import DeliveryError
 from aioproducer.testing import FakeBroker
-from aioproducer.types import TopicPartition
 from tests.conftest import until
 
 NOW = 1_700_000_000_000
@@ -210,7 +209,7 @@ async def test_lone_records_leave_at_once_whatever_their_partition() -> None:
                 # On a busy machine the Sender's work takes long, and the other tasks are owed a pause for it.
                 await until(lambda: not engine.accumulator.queues.is_paused(engine.loop.time()))
                 delivery = producer.enqueue_nowait("orders", b"value", partition=number % 4)
-                queue = engine.accumulator.queues.of(TopicPartition("orders", number % 4))
+                queue = engine.accumulator.queues.of("orders", number % 4)
                 assert (len(queue.batches), len(queue.in_flight)) == (0, 1), (
                     "it is on its way before anything is awaited"
                 )

@@ -21,7 +21,7 @@ from aioproducer.core.sequences import Sequences
 from aioproducer.delivery import Delivery, ProduceResult, UnobservedSink
 from aioproducer.hot import Lane, OpenBatch
 from aioproducer.metrics.producer import ProducerMetrics
-from aioproducer.record import RecordBatchBuilder
+from aioproducer.record import EncodedBatch, RecordBatchBuilder
 from aioproducer.types import Header, TopicPartition
 
 __all__ = ["RecordAccumulator"]
@@ -143,7 +143,7 @@ class RecordAccumulator:
             queue = self._queue_for(topic, self._lane(topic), None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
 
-        queue = self.queues.of(TopicPartition(topic.name, partition))
+        queue = self.queues.of(topic.name, partition)
         lock = queue.lock
         if lock is None:
             lock = queue.lock = asyncio.Lock()
@@ -180,7 +180,7 @@ class RecordAccumulator:
         The caller has acquired ``builder.size`` bytes of the BufferPool and hands them over. Raises if no transaction
         can take the batch.
         """
-        queue = self.queues.of(TopicPartition(topic.name, partition))
+        queue = self.queues.of(topic.name, partition)
         self._claim(queue, builder.size)
         if self._shapes is not None:
             self._shapes.encoded(queue.partition, builder.count, builder.size)
@@ -335,14 +335,14 @@ class RecordAccumulator:
         self, topic: TopicMetadata, lane: Lane, partition: int | None, size: int, now: float
     ) -> PartitionQueue:
         if partition is not None:
-            return self.queues.of(TopicPartition(topic.name, partition))
+            return self.queues.of(topic.name, partition)
         sticky = lane.sticky
         if not 0 <= sticky.partition < topic.partition_count:
             self.sticky.switch(topic, sticky, now)
-        queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
+        queue = self.queues.of(topic.name, sticky.partition)
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):
             self.sticky.switch(topic, sticky, now)  # instead of beginning another batch there
-            queue = self.queues.of(TopicPartition(topic.name, sticky.partition))
+            queue = self.queues.of(topic.name, sticky.partition)
         return queue
 
     # -- batches out --------------------------------------------------------------------------------------------------
@@ -370,16 +370,18 @@ class RecordAccumulator:
             if not self.sequences.may_drain(head) or not self.sealing.seal(head):
                 queues.block(queue)
                 continue
-            size = head.size
-            if drained and total + size > max_size:
+            encoded = head.encoded
+            assert encoded is not None
+            total += encoded.size
+            if drained and total > max_size:
                 queues.give_turn_back(queue, node)
                 break
-            total += size
             queue.batches.popleft()
             queue.in_flight.append(head)
             if shapes is not None:
                 shapes.drained(head)
-            self._mark_in_flight(head, size, self._leader_epoch(queue.partition), now)
+            leader = self._metadata.leader(*queue.partition)
+            self._mark_in_flight(head, encoded, -1 if leader is None else leader[1], now)
             drained.append(head)
             if queue.batches:
                 queues.place(queue, now)
@@ -391,26 +393,26 @@ class RecordAccumulator:
         head = queue.batches[0]
         if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
             return None
+        encoded = head.encoded
+        assert encoded is not None
         queue.batches.popleft()
         queue.in_flight.append(head)
-        self._mark_in_flight(head, head.size, leader_epoch, now)
+        self._mark_in_flight(head, encoded, leader_epoch, now)
         return head
 
-    def _leader_epoch(self, partition: TopicPartition) -> int:
-        return -1 if (leader := self._metadata.leader(*partition)) is None else leader[1]
-
-    def _mark_in_flight(self, batch: ProducerBatch, size: int, leader_epoch: int, now: float) -> None:
+    def _mark_in_flight(self, batch: ProducerBatch, encoded: EncodedBatch, leader_epoch: int, now: float) -> None:
         self.sequences.number(batch)
         batch.leader_epoch = leader_epoch
         batch.is_in_flight = True
         batch.retry_at = 0.0
-        encoded, metrics = batch.encoded, self._metrics
-        if batch.attempts == 0 and encoded is not None:
+        if batch.attempts == 0:
+            metrics = self._metrics
             metrics.record_queue_time.observe(now - batch.created_at)
-            metrics.batch_size.observe(size)
+            metrics.batch_size.observe(encoded.size)
             metrics.batched_records += encoded.count
             metrics.batched_bytes += encoded.uncompressed_size - BATCH_OVERHEAD
-            metrics.largest_record = max(metrics.largest_record, encoded.largest_record)
+            if encoded.largest_record > metrics.largest_record:
+                metrics.largest_record = encoded.largest_record
         batch.attempts += 1
         batch.last_attempt_at = now
 

@@ -42,7 +42,10 @@ class Linger:
         )
 
     def end(self, queue: PartitionQueue, head: ProducerBatch) -> float:
-        """The time when ``head``, the queue's first batch, stops waiting for more records; 0.0: it does not wait."""
-        if not queue.in_flight or not self.may_fill(queue, head):
+        """The time when ``head`` stops waiting for more records; 0.0: it does not wait.
+
+        ``head`` is the first batch of a queue that has batches in flight.
+        """
+        if not self.may_fill(queue, head):
             return 0.0
         return head.created_at + self._linger_s

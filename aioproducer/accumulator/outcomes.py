@@ -77,7 +77,9 @@ class Outcomes:
         """The batch was written to the log."""
         self._sequences.acknowledged(batch, base_offset)
         topic = self._metrics.topic(batch.partition.topic)
-        size = batch.size
+        encoded = batch.encoded
+        assert encoded is not None
+        size = encoded.size
         if size > topic.largest_batch:
             topic.largest_batch = size
         if self._sealing.limits.by_topic:
@@ -91,7 +93,7 @@ class Outcomes:
             topic.record_send_total += batch.count
             topic.byte_total += size
             self._note_outcome(batch)
-            if batch.attempts > 1 and batch.encoded is not None and log_append_time_ms == batch.latest_timestamp:
+            if batch.attempts > 1 and log_append_time_ms == encoded.max_timestamp:
                 # For a duplicate, a broker answers with the batch's latest timestamp here, even for topics with
                 # LogAppendTime (UnifiedLog: the timestamp of the duplicate).
                 log_append_time_ms = -1

@@ -51,7 +51,8 @@ class Queues:
         *,
         delivery_timeout_s: float,
     ) -> None:
-        self.by_partition: dict[TopicPartition, PartitionQueue] = {}
+        #: By topic and number: a `TopicPartition` equals a plain tuple, which is cheaper to create.
+        self.by_partition: dict[tuple[str, int], PartitionQueue] = {}
         self.linger = linger
         self._metadata = metadata
         self._sequences = sequences
@@ -67,12 +68,13 @@ class Queues:
         self._expiries: list[tuple[float, int, PartitionQueue]] = []
         self._entries = count()  # entries that are due at the same time keep the order in which they were added
 
-    def of(self, partition: TopicPartition) -> PartitionQueue:
+    def of(self, topic: str, partition: int) -> PartitionQueue:
         """The queue of this partition, a new one if it has none."""
-        queue = self.by_partition.get(partition)
+        queue = self.by_partition.get((topic, partition))
         if queue is None:
-            queue = self.by_partition[partition] = PartitionQueue(partition)
-            self._topics.add(partition.topic)
+            named = TopicPartition(topic, partition)
+            queue = self.by_partition[named] = PartitionQueue(named)
+            self._topics.add(topic)
         return queue
 
     # -- the policy ---------------------------------------------------------------------------------------------------
@@ -85,10 +87,11 @@ class Queues:
         if self._pause.until > now and self.linger.may_fill(queue, head):
             return self._pausing
         leader = self._metadata.leader(*queue.partition)
-        due = self._due(queue, head, leader)
-        if due > now:
-            self._set_timer(queue, due)
-            return self._waiting
+        if head.retry_at or queue.in_flight:
+            due = self._due(queue, head, leader)
+            if due > now:
+                self._set_timer(queue, due)
+                return self._waiting
         if leader is None:
             return self._leaderless
         if head.is_sealing or not self._sequences.may_drain(head):

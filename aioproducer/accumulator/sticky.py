@@ -10,7 +10,6 @@ from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
 from aioproducer.hot import StickyPartition
-from aioproducer.types import TopicPartition
 
 __all__ = ["StickyChoice"]
 
@@ -101,7 +100,7 @@ class StickyChoice:
         if known is not None and now - known[0] < _LOAD_MAX_AGE_S * (1 + len(near) / 1000):
             return known[1]
         load: PartitionLoad | None = None
-        if all(TopicPartition(topic.name, index) in self._queues.by_partition for index in near):
+        if all((topic.name, index) in self._queues.by_partition for index in near):
             usable = self._usable(topic, near, now)
             if not usable:  # another rack is better than leaders that accept nothing (KIP-1123)
                 usable, near = self._usable(topic, led, now), led
@@ -113,7 +112,7 @@ class StickyChoice:
         """Return the partitions whose leaders are not slow, with the number of batches that wait in each."""
         slow = {node for node in self._slow_since if self._is_slow(node, now)}
         queues = (
-            (index, self._queues.by_partition.get(TopicPartition(topic.name, index)))
+            (index, self._queues.by_partition.get((topic.name, index)))
             for index in candidates
             if topic.partitions[index].leader not in slow
         )

@@ -134,7 +134,10 @@ class ProducerBatch(OpenBatch):
 
     def hand_over(self) -> int:
         """Return the bytes of the BufferPool that the batch holds; the caller owns them from here on."""
-        reserved, self._reserved = self.reserved, 0
+        reserved = self._reserved
+        if reserved is None:
+            reserved = self.reserved
+        self._reserved = 0
         return reserved
 
     def close(self) -> RecordBatchBuilder:
@@ -142,7 +145,7 @@ class ProducerBatch(OpenBatch):
         builder = self.builder
         assert builder is not None
         self.limit = 0
-        self._reserved = self.reserved
+        self._reserved = builder.size if builder.count else 0
         return builder
 
     def sealed(self, encoded: EncodedBatch) -> None:

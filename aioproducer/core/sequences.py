@@ -142,9 +142,10 @@ class _Partition:
 
     def remove(self, batch: Numbered) -> bool:
         """Remove a batch with a final answer from the row; returns False if it is not there."""
-        if batch not in self.numbered:
+        try:
+            at = self.numbered.index(batch)
+        except ValueError:
             return False
-        at = self.numbered.index(batch)
         del self.numbered[at], self.places[at]
         return True
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from aioproducer.accumulator.outcomes import Outcomes
@@ -56,8 +56,9 @@ class ProduceAnswers:
     ) -> None:
         """The node has answered a request with these batches, or never will."""
         if isinstance(answer, list):
+            complete = self._completion()
             for batch, written in zip(batches, answer, strict=True):
-                self.complete(batch, written.base_offset, written.log_append_time_ms, now)
+                complete(batch, written.base_offset, written.log_append_time_ms, now)
         elif isinstance(answer, KafkaError):
             for batch in batches:
                 self._retries.handle_no_response(node, batch, answer, now)
@@ -89,7 +90,9 @@ class ProduceAnswers:
 
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """A broker has written the batch, according to its response; -1 if that has no offset, or no timestamp."""
+        self._completion()(batch, base_offset, log_append_time_ms, now)
+
+    def _completion(self) -> Callable[[ProducerBatch, int, int, float], object]:
         if self._shared is not None and self._transactions is not None and self._transactions.is_shared:
-            self._shared.acknowledged(batch, base_offset, log_append_time_ms, now)
-        else:
-            self._outcomes.complete(batch, base_offset, log_append_time_ms, now)
+            return self._shared.acknowledged
+        return self._outcomes.complete

@@ -329,7 +329,7 @@ class MockProducer(Producer):
                 if isinstance(topic, ProducerRecord)
                 else ProducerRecord(topic, value, key, headers, partition, timestamp_ms)
             )
-            self._book.note(engine.accumulator.queues.of(delivery.topic_partition).batches[-1], given)
+            self._book.note(engine.accumulator.queues.of(*delivery.topic_partition).batches[-1], given)
         return delivery
 
     @property
