@@ -367,11 +367,10 @@ class RecordAccumulator:
             if shapes is not None:
                 shapes.cut(queue)
             head = queue.batches[0]
-            if not self.sequences.may_drain(head) or not self.sealing.seal(head):
+            encoded = self.sealing.seal(head) if self.sequences.may_drain(head) else None
+            if encoded is None:
                 queues.block(queue)
                 continue
-            encoded = head.encoded
-            assert encoded is not None
             total += encoded.size
             if drained and total > max_size:
                 queues.give_turn_back(queue, node)
@@ -391,10 +390,9 @@ class RecordAccumulator:
     def drain_lone(self, queue: PartitionQueue, leader_epoch: int, now: float) -> ProducerBatch | None:
         """Drain the first batch of the queue like `drain`; None if the batch must wait its turn."""
         head = queue.batches[0]
-        if self._shapes is not None or not self.sequences.may_drain(head) or not self.sealing.seal(head):
+        is_free = self._shapes is None and self.sequences.may_drain(head)
+        if not is_free or (encoded := self.sealing.seal(head)) is None:
             return None
-        encoded = head.encoded
-        assert encoded is not None
         queue.batches.popleft()
         queue.in_flight.append(head)
         self._mark_in_flight(head, encoded, leader_epoch, now)

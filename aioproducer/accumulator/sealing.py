@@ -61,22 +61,21 @@ class Sealing:
 
     # -- the bytes ----------------------------------------------------------------------------------------------------
 
-    def seal(self, batch: ProducerBatch) -> bool:
-        """Fix the bytes of a batch now, or queue it for a worker; returns whether they are fixed."""
+    def seal(self, batch: ProducerBatch) -> EncodedBatch | None:
+        """Fix the bytes of a batch now, and return them; None if a worker has to compress it."""
         if batch.encoded is not None:
-            return True
+            return batch.encoded
         if batch.is_sealing:
-            return False
+            return None
         if not self._compresses:
-            batch.seal(self._settings.codec, None)
-            return True
+            return batch.seal(self._settings.codec, None)
         if self._is_for_worker(batch):
             self._hand_to_worker(batch)
-            return False
+            return None
         uncompressed = batch.size
-        batch.seal(self._settings.codec, self._settings.compression_level)
+        encoded = batch.seal(self._settings.codec, self._settings.compression_level)
         self._observe(batch, uncompressed)
-        return True
+        return encoded
 
     def seal_ahead(self, batch: ProducerBatch) -> None:
         """Queue a large batch for compression as soon as no record can join it."""

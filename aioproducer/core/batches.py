@@ -154,9 +154,11 @@ class ProducerBatch(OpenBatch):
         self.drop_builder()
         self.is_sealing = False
 
-    def seal(self, codec: Codec, level: int | None) -> None:
-        """Close and compress at once."""
-        self.sealed(encode_batch(self.close(), codec, level))
+    def seal(self, codec: Codec, level: int | None) -> EncodedBatch:
+        """Close and compress at once; returns the final bytes."""
+        encoded = encode_batch(self.close(), codec, level)
+        self.sealed(encoded)
+        return encoded
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
