@@ -58,6 +58,7 @@ HOUSE = (
     "test_examples.py",
     "test_house.py",
     "test_readme.py",
+    "test_release.py",
     "test_wording.py",
 )
 
