@@ -98,7 +98,7 @@ class Rig:
     def remember(self, result: ProduceResult) -> None:
         pass
 
-    def lead(self, leaders: dict[int, int], nodes: int = 1, epoch: int = 0) -> None:
+    def lead(self, leaders: dict[int, int], nodes: int = 1, epoch: int = 0, topic_id: int = 1) -> None:
         """Tell who leads which partition."""
         self.metadata.update(
             MetadataResponse(
@@ -112,7 +112,7 @@ class Rig:
                     MetadataResponseTopic(
                         error_code=0,
                         name="t",
-                        topic_id=uuid.UUID(int=1),
+                        topic_id=uuid.UUID(int=topic_id),
                         is_internal=False,
                         partitions=[
                             MetadataResponsePartition(

@@ -799,6 +799,39 @@ def test_the_parts_of_a_split_owe_their_headers_and_the_whole_keeps_nothing(rig:
     assert rig.pool.free + reserved == rig.pool.total
 
 
+def test_a_batch_follows_to_a_topic_that_was_created_again_only_after_those_sent_to_the_old_one(rig: Rig) -> None:
+    """The new topic accepts any first sequence: a later one first would leave no place for the earlier ones."""
+    first = rig.one_in_flight()
+    rig.put()
+    rig.accumulator.queues.linger.suspend()
+    rig.accumulator.queues.end_linger(0.0)
+    assert rig.ready(0.0)
+
+    rig.lead({0: 1, 1: 1, 2: 1}, topic_id=2)
+    rig.accumulator.reroute(0.0)
+    assert not rig.ready(0.0)
+
+    rig.accumulator.outcomes.retry(first, 0.0)
+    assert rig.drain(10.0) == [first]
+    (second,) = rig.drain(10.0)
+    assert (first.base_sequence, second.base_sequence) == (1, 2), "both are in flight to the same topic again"
+
+
+def test_a_batch_follows_to_a_topic_that_was_created_again_once_those_sent_to_the_old_one_are_written(rig: Rig) -> None:
+    first = rig.one_in_flight()
+    rig.put()
+    rig.lead({0: 1, 1: 1, 2: 1}, topic_id=2)
+    rig.accumulator.reroute(0.0)
+    rig.accumulator.queues.linger.suspend()
+    rig.accumulator.queues.end_linger(0.0)
+    assert not rig.ready(0.0)
+
+    rig.acknowledge(first)
+    assert len(rig.drain(0.0)) == 1
+    rig.put()
+    assert rig.ready(0.0), "it is in flight to the topic of today"
+
+
 def test_the_oldest_batch_of_a_partition_may_wait_or_be_in_flight(rig: Rig) -> None:
     rig.put(now=3.0)
     (first,) = rig.drain(3.0)

@@ -375,8 +375,7 @@ class RecordAccumulator:
             if drained and total > max_size:
                 queues.give_turn_back(queue, node)
                 break
-            queue.batches.popleft()
-            queue.in_flight.append(head)
+            queues.take(queue)
             if shapes is not None:
                 shapes.drained(head)
             leader = self._metadata.leader(*queue.partition)
@@ -393,8 +392,7 @@ class RecordAccumulator:
         is_free = self._shapes is None and self.sequences.may_drain(head)
         if not is_free or (encoded := self.sealing.seal(head)) is None:
             return None
-        queue.batches.popleft()
-        queue.in_flight.append(head)
+        self.queues.take(queue)
         self._mark_in_flight(head, encoded, leader_epoch, now)
         return head
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from uuid import UUID
 
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.types import TopicPartition
@@ -14,12 +15,13 @@ __all__ = ["PartitionQueue"]
 class PartitionQueue:
     """The batches of one partition: the waiting ones, in order, and those in flight."""
 
-    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "waiting")
+    __slots__ = ("batches", "expiry_armed", "in_flight", "lock", "partition", "place", "timer", "topic_id", "waiting")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.batches: deque[ProducerBatch] = deque()
         self.in_flight: list[ProducerBatch] = []
+        self.topic_id: UUID | None = None  # of the topic that the batches in flight were sent to
         self.lock: asyncio.Lock | None = None  # created when a record must wait for memory
         self.waiting = 0  # how many hold the lock or wait for it; between two of them it is not locked
         self.place: OrderedDict[PartitionQueue, None] | None = None  # where `Queues` has put it

@@ -5,7 +5,8 @@ one place:
 
 - *ready*, at the node that leads it: the Sender may drain it;
 - *leaderless*: it would be ready, but its leader is unknown;
-- *blocked*: its first batch must wait for a sequence or for its compression;
+- *blocked*: its first batch must wait for a sequence, for its compression, or for the answers to batches that were sent to
+  a deleted topic of the same name: the new one would accept a later sequence before theirs;
 - *waiting* for a time: the end of its linger (`Linger`) or of a retry's backoff;
 - *pausing*: it would be ready, but the Sender lets others have their turn (`Pause`);
 - nowhere, when it is empty.
@@ -94,12 +95,21 @@ class Queues:
                 return self._waiting
         if leader is None:
             return self._leaderless
-        if head.is_sealing or not self._sequences.may_drain(head):
+        if (
+            head.is_sealing
+            or not self._sequences.may_drain(head)
+            or (queue.in_flight and self._is_created_again(queue))
+        ):
             return self._blocked
         ready = self._ready.get(leader[0])
         if ready is None:
             ready = self._ready[leader[0]] = OrderedDict()
         return ready
+
+    def _is_created_again(self, queue: PartitionQueue) -> bool:
+        """Whether the topic is not the one any more that the batches in flight were sent to (KIP-516)."""
+        known = self._metadata.topics.get(queue.partition.topic)
+        return known is not None and known.topic_id != queue.topic_id
 
     def _due(self, queue: PartitionQueue, head: ProducerBatch, leader: tuple[int, int] | None) -> float:
         """The time from which the first batch may be sent; 0.0 for at once."""
@@ -317,6 +327,13 @@ class Queues:
             queue, _ = ready.popitem(last=False)
             queue.place = None
             yield queue
+
+    def take(self, queue: PartitionQueue) -> None:
+        """The first batch of a queue that has its turn is in flight from now on."""
+        if not queue.in_flight:
+            known = self._metadata.topics.get(queue.partition.topic)
+            queue.topic_id = None if known is None else known.topic_id
+        queue.in_flight.append(queue.batches.popleft())
 
     def give_turn_back(self, queue: PartitionQueue, node: int) -> None:
         """Make a queue that was taken out the first one that is ready at the node."""

@@ -320,9 +320,15 @@ MUTANTS: Final[Sequence[Mutant]] = (
     ),
     Mutant(
         "the second batch of a queue is drained first",
-        _ACCUMULATOR,
-        "            queue.batches.popleft()\n            queue.in_flight.append(head)\n            if shapes",
-        "            queue.batches.pop()\n            queue.in_flight.append(head)\n            if shapes",
+        _QUEUES,
+        "queue.in_flight.append(queue.batches.popleft())",
+        "queue.in_flight.append(queue.batches.pop())",
+    ),
+    Mutant(
+        "a batch reaches a topic that was created again before earlier ones do",
+        _QUEUES,
+        " or (queue.in_flight and self._is_created_again(queue))",
+        "",
     ),
     Mutant(
         "the rest of a drained queue is forgotten",

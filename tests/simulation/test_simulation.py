@@ -29,6 +29,16 @@ def test_every_promise_is_kept(kind: str) -> None:
     assert sum(outcome.records for outcome in outcomes) > 300
 
 
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [
+        (205_723, "idempotent"),  # to a topic created again a later batch was sent before an earlier one was repeated
+    ],
+)
+def test_a_seed_that_once_broke_a_promise_keeps_it(seed: int, kind: str) -> None:
+    assert not simulate(seed, kind).problems
+
+
 def test_without_idempotence_the_judge_sees_what_the_faults_do() -> None:
     problems = [each for seed in SEEDS for each in simulate(seed, "plain", rules=Rules()).problems]
 
