@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
+from aioproducer.errors import ConfigError, InvalidRecord, KafkaError, KafkaTimeoutError, SerializationError
 from aioproducer.serializers import (
     BytesSerializer,
     IntegerSerializer,
@@ -213,6 +213,19 @@ def test_a_failing_serializer_is_named_with_its_cause() -> None:
         serialize("orders", object(), [])
 
     assert isinstance(caught.value.__cause__, TypeError)
+    assert not caught.value.retriable
+
+
+@pytest.mark.parametrize(("cause", "is_retriable"), [(KafkaTimeoutError("late"), True), (ConfigError("bad"), False)])
+def test_a_failed_serializer_is_retriable_if_its_cause_is(cause: KafkaError, is_retriable: bool) -> None:
+    def ask(obj: object) -> bytes:
+        raise cause
+
+    with pytest.raises(SerializationError, match=f"'orders': {cause}$") as caught:
+        prepare_serializer(ask, VALUE)("orders", "x", [])
+
+    assert caught.value.retriable == is_retriable
+    assert not SerializationError("another").retriable
 
 
 def test_a_serializer_must_return_bytes() -> None:

@@ -24,7 +24,7 @@ from enum import StrEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
-from aioproducer.errors import ConfigError, InvalidRecord, SerializationError
+from aioproducer.errors import ConfigError, InvalidRecord, KafkaError, SerializationError
 from aioproducer.types import BytesLike, Header
 
 if TYPE_CHECKING:
@@ -296,10 +296,13 @@ def _guarded(serializer: Serializer, style: _CallStyle, field: MessageField) -> 
 
 
 def _failed(serializer: object, field: MessageField, topic: str, value: object, error: Exception) -> SerializationError:
-    return SerializationError(
+    reason = str(error) if isinstance(error, KafkaError) else f"{type(error).__name__}: {error}"
+    failed = SerializationError(
         f"The {field} serializer {_name_of(serializer)} failed for an object of type {type(value).__name__} for topic "
-        f"{topic!r}: {type(error).__name__}: {error}"
+        f"{topic!r}: {reason}"
     )
+    failed.retriable = isinstance(error, KafkaError) and error.retriable  # as if its schema registry is down
+    return failed
 
 
 def _name_of(serializer: object) -> str:
