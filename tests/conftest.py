@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from aioproducer import Producer
 from aioproducer.engine.lone_batch import LoneBatchSender, Use
 from aioproducer.engine.small_requests import SmallRequests
-from aioproducer.testing import FakeBroker
+from aioproducer.testing import FakeBroker, VirtualClock
 from tests.no_sockets import refused_sockets
 from tests.spark.class_archive import QUICK_START, archive_in, begin, java_options
 from tests.tiers import COLLECTED, assign, in_order, may_hold, may_start_spark
@@ -144,21 +144,8 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-class Clock:
-    """The running event loop's clock, which a test puts forward: no timeout is waited for, and none comes by chance.
-
-    Let a producer have so much time that the busiest machine does not use it up, and take it away where the test says.
-    """
-
-    def __init__(self) -> None:
-        loop: Any = asyncio.get_running_loop()  # not uvloop's, which keeps its clock to itself
-        real: Callable[[], float] = loop.time
-        self._ahead = 0.0
-        loop.time = lambda: real() + self._ahead  # patched, as the test runs in the loop already
-
-    def advance(self, seconds: float) -> None:
-        """Let so much time be over at once."""
-        self._ahead += seconds
+#: Let a producer have so much time that the busiest machine does not use it up, and take it away where the test says.
+Clock = VirtualClock
 
 
 #: The tests of these modules run on every kind of event loop: the usual one, in debug mode, and uvloop.

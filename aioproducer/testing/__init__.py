@@ -1,8 +1,8 @@
 """Test doubles for programs that produce to Kafka, and for this package itself.
 
 ``FakeBroker`` is a strict, scriptable Kafka cluster inside the test process; ``MockProducer`` is a producer that needs no
-cluster at all. The names listed here are imported on first
-use, so that importing this package costs nothing.
+cluster at all; ``VirtualClock`` lets time pass that nothing waits for. The names listed here are imported on first use, so
+that importing this package costs nothing.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.telemetry import PushedMetrics, Telemetry
     from aioproducer.testing.broker.transaction_coordinator import TwoPhaseCommit
     from aioproducer.testing.mock_producer import MockProducer, SentRecord
+    from aioproducer.testing.virtual_clock import VirtualClock
 
 __all__ = [
     "BrokerConnection",
@@ -41,6 +42,7 @@ __all__ = [
     "TopicConfig",
     "TopicSpec",
     "TwoPhaseCommit",
+    "VirtualClock",
 ]
 
 _HOME = {
@@ -61,6 +63,7 @@ _HOME = {
     "TopicConfig": "broker.log",
     "TopicSpec": "broker.cluster_state",
     "TwoPhaseCommit": "broker.transaction_coordinator",
+    "VirtualClock": "virtual_clock",
 }
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from aioproducer.testing.broker.secured import SecuredBroker
     from aioproducer.testing.kafka import Kafka, KafkaCluster, KafkaUnavailable
     from aioproducer.testing.mock_producer import MockProducer
+    from aioproducer.testing.virtual_clock import VirtualClock
 
 
 class KafkaFactory(Protocol):
@@ -105,6 +106,15 @@ def mock_producer(request: pytest.FixtureRequest) -> MockProducer:
             )
         options.update(marker.kwargs)
     return MockProducer(**options)
+
+
+@pytest.fixture
+def virtual_clock() -> Generator[VirtualClock, None, None]:
+    """A `VirtualClock` for the event loop in which the test uses it; the loop gets its clock back after the test."""
+    from aioproducer.testing.virtual_clock import VirtualClock
+
+    with VirtualClock() as clock:
+        yield clock
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,7 @@ RUNS: Mapping[str, Run] = {
     "pytest-asyncio, auto mode": Run(_asyncio("auto"), 2),
     "anyio": Run(("-p", "anyio.pytest_plugin"), 2),
     "unittest": Run((), 2),
+    "Time-outs": Run(_asyncio("strict"), 2),
 }
 
 
