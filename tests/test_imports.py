@@ -69,6 +69,7 @@ FOREIGN = (
     "pickle",
     "pyarrow",
     "pyspark",
+    "python_socks",
     "rich",
     "secrets",
     "tempfile",

@@ -29,6 +29,7 @@ __all__ = [
     "Kind",
     "PartitionerHook",
     "Pem",
+    "ProxyUrl",
     "Real",
     "SecretText",
     "SerializerHook",
@@ -202,6 +203,30 @@ class SecretText(Kind):
 
     def allowed(self) -> str:
         return "a str or a Secret that is not empty"
+
+
+class ProxyUrl(SecretText):
+    """The URL of a proxy, which may hold a password; no error shows any of it."""
+
+    # The parser is imported here because few producers have a proxy.
+
+    def convert(self, name: str, value: object) -> Secret:
+        from aioproducer._config.proxy_url import parse_proxy
+
+        secret = super().convert(name, value)
+        parse_proxy(secret, name)
+        return secret
+
+    def allowed(self) -> str:
+        return "'socks5://host:1080', 'socks5h://host:1080' or 'http://host:3128', with user:password@ before the host"
+
+    def show(self, value: object) -> str:
+        from aioproducer._config.proxy_url import parse_proxy
+
+        if not isinstance(value, Secret):
+            return super().show(value)
+        proxy = parse_proxy(value)
+        return repr(str(proxy) if proxy.username is None else str(proxy).replace("://", "://***@", 1))
 
 
 @dataclass(eq=False, repr=False)

@@ -37,6 +37,7 @@ _FOREIGN: Final[Mapping[str, _Foreign]] = MappingProxyType(
         ),
         "ssl_crlfile": _Foreign("kafka-python", "ssl_context", "load the list into a context"),
         "ssl_password": _Foreign("kafka-python", "ssl_key_password"),
+        "socks5_proxy": _Foreign("kafka-python", "proxy"),
         "ssl_ciphers": _Foreign("kafka-python", "ssl_cipher_suites"),
         "metadata_broker_list": _Foreign("librdkafka", "bootstrap_servers"),
         "queue_buffering_max_ms": _Foreign("librdkafka", "linger_ms"),

@@ -22,6 +22,7 @@ from aioproducer._config.kinds import (
     Kind,
     PartitionerHook,
     Pem,
+    ProxyUrl,
     Real,
     SecretText,
     SerializerHook,
@@ -190,6 +191,7 @@ class ProducerOptions(TypedDict, total=False):
     connections_max_idle_ms: int
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    proxy: str | Secret | None
     enable_metrics_push: bool
     metric_reporters: Sequence[MetricReporter]
     security_protocol: SecurityProtocol
@@ -361,6 +363,13 @@ class OptionValues:
     )
     receive_buffer_bytes: int = _option(
         32_768, Whole(-1, INT_MAX, "bytes"), "SO_RCVBUF; -1: the system's default", java="receive.buffer.bytes"
+    )
+    proxy: Secret | None = _option(
+        None,
+        ProxyUrl(),
+        "Proxy for all connections to brokers, which resolves their names unless it is socks5; HTTP_PROXY and ALL_PROXY are "
+        "ignored; needs the extra `proxy`",
+        ours=True,
     )
     enable_metrics_push: bool = _flag(
         True, "Push metrics to brokers that subscribe to them (KIP-714); needs the extra `telemetry`"

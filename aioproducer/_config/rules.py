@@ -116,6 +116,19 @@ def _backoff_above_its_maximum(c: OptionValues) -> Iterator[str]:
             yield f"{name}_ms={first} is larger than {name}_max_ms={longest}; raise the maximum, or leave it out."
 
 
+def _names_looked_up_twice(c: OptionValues) -> Iterator[str]:
+    if c.proxy is None or c.client_dns_lookup != "resolve_canonical_bootstrap_servers_only":
+        return
+    from aioproducer._config.proxy_url import parse_proxy  # few producers have a proxy
+
+    proxy = parse_proxy(c.proxy)
+    if proxy.resolves_names:
+        yield (
+            f"client_dns_lookup={c.client_dns_lookup!r} resolves names on this machine, but the proxy {proxy} resolves "
+            f"them itself; leave client_dns_lookup out, or use socks5://."
+        )
+
+
 def _no_rack(c: OptionValues) -> Iterator[str]:
     if c.partitioner_rack_aware and not c.client_rack:
         yield "partitioner_rack_aware=True needs client_rack, the rack of this client."
@@ -245,6 +258,7 @@ CONTRADICTIONS: Final[Sequence[Callable[[OptionValues], Iterator[str]]]] = (
     _wrong_compression_level,
     _larger_than_memory,
     _backoff_above_its_maximum,
+    _names_looked_up_twice,
     _no_rack,
     _unused_by_partitioner,
     _unused_security,

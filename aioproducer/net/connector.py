@@ -27,7 +27,9 @@ from aioproducer.protocol.messages import ApiVersionsRequest, ApiVersionsRespons
 from aioproducer.runtime.log import ClientLog
 
 if TYPE_CHECKING:
+    from aioproducer.config import Secret
     from aioproducer.core.sasl.conversation import Conversation
+    from aioproducer.net.proxy import ProxyDialer
     from aioproducer.net.security.login import Login
     from aioproducer.net.security.tls import TlsContexts
 
@@ -75,6 +77,7 @@ class Connector:
         self._login = _login(config, random, log) if config.uses_sasl else None
         self._loop = asyncio.get_running_loop()
         self._resolver = Resolver()
+        self._proxy = None if config.proxy is None else _proxy(config.proxy, self._resolver)
         self._open: dict[Connection, None] = {}
         self._can_check = False  # whether the last broker connected is new enough
 
@@ -91,7 +94,7 @@ class Connector:
         progress = _Progress()
         try:
             async with asyncio.timeout(limit_s) as limit:
-                addresses = await self._resolver.resolve(node.host, node.port)
+                addresses = await self._addresses(node)
                 first = attempt % len(addresses)
                 progress.stage = f"nothing accepts connections at {', '.join(map(str, addresses))}"
                 until = limit.when() or self._loop.time()
@@ -114,9 +117,15 @@ class Connector:
                 raise gone from error
             raise
 
+    async def _addresses(self, node: Node) -> list[Address]:
+        if self._proxy is not None:
+            return await self._proxy.resolve(node)
+        return await self._resolver.resolve(node.host, node.port)
+
     async def _log_in(self, login: Login, node: Node, established: Established) -> Established:
         connection = established.connection
-        if self._tls is None and not connection.is_local:
+        # A proxy on this machine is not the other end: what it sends on may be intercepted.
+        if self._tls is None and (self._proxy is not None or not connection.is_local):
             login.refuse_in_the_clear(node)
         conversation = await login.prepare(node)
         session_s = await login.hold(conversation, connection, established.versions)
@@ -181,13 +190,20 @@ class Connector:
 
         failures: list[OSError] = []
         for tried, address in enumerate(addresses, start=1):
-            share = (until - self._loop.time()) / (len(addresses) - tried + 1)
+            now = self._loop.time()
+            share = (until - now) / (len(addresses) - tried + 1)
             try:
                 async with asyncio.timeout(share if tried < len(addresses) else None):
-                    if context is None:
-                        connection = await self._connect(make, address)
+                    through = None
+                    if self._proxy is not None:
+                        through = await self._proxy.open(node, address, now + share, progress.enter)
+                    if context is not None:
+                        opened = through or await self._open_beneath(address)
+                        connection = await self._negotiate_tls(make, opened, node, context, progress)
+                    elif through is not None:
+                        _, connection = await self._loop.create_connection(make, sock=through)
                     else:
-                        connection = await self._open_tls(make, address, node, context, progress)
+                        connection = await self._connect(make, address)
                     connection.configure_socket(self._config.send_buffer_bytes, self._config.receive_buffer_bytes)
                     return
             except OSError as error:
@@ -206,16 +222,8 @@ class Connector:
         _, connection = await self._loop.create_connection(make, address.host, address.port, family=address.family)
         return connection
 
-    async def _open_tls(
-        self,
-        make: Callable[[], Connection],
-        address: Address,
-        node: Node,
-        context: ssl.SSLContext,
-        progress: _Progress,
-    ) -> Connection:
-        """Open a TLS connection to the broker, whose certificate must match the host name that it advertises."""
-        host = node.host.rstrip(".")
+    async def _open_beneath(self, address: Address) -> socket.socket:
+        """Open the socket for a TLS connection."""
         opened = socket.socket(address.family, socket.SOCK_STREAM)
         try:
             opened.setblocking(False)
@@ -223,6 +231,18 @@ class Connector:
         except BaseException:
             opened.close()
             raise
+        return opened
+
+    async def _negotiate_tls(
+        self,
+        make: Callable[[], Connection],
+        opened: socket.socket,
+        node: Node,
+        context: ssl.SSLContext,
+        progress: _Progress,
+    ) -> Connection:
+        """Negotiate TLS with the broker, whose certificate must match the host name that it advertises."""
+        host = node.host.rstrip(".")
         progress.stage = "it accepted the connection but did not negotiate TLS; is this a listener with TLS?"
         beneath, _ = await self._loop.create_connection(asyncio.Protocol, sock=opened)
         connection = make()
@@ -310,6 +330,10 @@ class _Progress:
         self.stage = "its name was not resolved"
         self.connection: Connection | None = None
 
+    def enter(self, stage: str) -> None:
+        """Remember the failure to report if the time ends now."""
+        self.stage = stage
+
     def reached(self) -> Connection:
         """Return the connection; only called when there is one."""
         assert self.connection is not None
@@ -325,7 +349,7 @@ def _body(_version: int, body: bytes) -> bytes:
     return bytes(body)
 
 
-# Producers without TLS and login need neither: importing both takes 6 ms before the first connection.
+# Most producers need none of these: importing TLS and the login takes 6 ms before the first connection.
 
 
 def _tls_contexts(config: ProducerConfig, log: ClientLog) -> TlsContexts:
@@ -338,6 +362,12 @@ def _login(config: ProducerConfig, random: Random, log: ClientLog) -> Login:
     from aioproducer.net.security.login import Login
 
     return Login(config, random, log)
+
+
+def _proxy(url: Secret, resolver: Resolver) -> ProxyDialer:
+    from aioproducer.net.proxy import ProxyDialer
+
+    return ProxyDialer(url, resolver)
 
 
 def _established(connection: Connection, version: int, body: bytes) -> Established:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -29,6 +30,7 @@ from aioproducer.testing.broker.msk_iam import AwsKeys
 from aioproducer.testing.broker.versions import RELEASES
 from aioproducer.testing.certificates import CertificateAuthority
 from aioproducer.types import TimestampType
+from tests.net.proxy_server import ProxyServer, proxy_server
 
 WRITE, DESCRIBE = 1 << 4, 1 << 8
 PASSWORD = "wonderland-7"
@@ -766,3 +768,57 @@ def test_a_clock_that_is_far_off_is_a_warning() -> None:
     assert meaning.about_clock(-90_000, 10).outcome is Outcome.WARNING
     assert "90000 ms behind ours" in meaning.about_clock(-90_000, 10).sentence
     assert meaning.about_clock(300, 10).outcome is Outcome.OK
+
+
+# -- a proxy ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def proxy() -> Generator[ProxyServer]:
+    """A proxy in another thread."""
+    loop, server = asyncio.new_event_loop(), ProxyServer()
+
+    async def serve() -> None:
+        async with proxy_server() as running:
+            ready.append(running)
+            is_ready.set()
+            await over.wait()
+
+    ready: list[ProxyServer] = []
+    is_ready, over = threading.Event(), asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        assert is_ready.wait(60)
+        server = ready[0]
+        yield server
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+def test_a_cluster_is_examined_through_a_proxy(broker: FakeBroker, doctor: Doctor, proxy: ProxyServer) -> None:
+    """The proxy alone resolves the names, so nothing can have been contacted directly."""
+    proxy.routes = {("kafka.internal", 9092): ("127.0.0.1", int(broker.bootstrap_servers.rpartition(":")[2]))}
+
+    found = doctor("kafka.internal:9092", "orders", "--send", proxy=proxy.url("socks5h"))
+
+    found.assert_sound()
+    assert [name for name, outcome in found.outcomes.items() if outcome == "skipped"][:3] == [
+        "names",
+        "connection",
+        "TLS",
+    ]
+    assert ("kafka.internal", 9092) in proxy.requested
+    assert len(broker.records("orders")) == 1
+
+
+def test_a_proxy_that_refuses_is_a_fault_without_its_password(doctor: Doctor, proxy: ProxyServer) -> None:
+    proxy.login = ("alice", "another")
+
+    found = doctor("kafka.internal:9092", proxy=proxy.url("http", f"alice:{PASSWORD}")).fault("API versions")
+
+    assert found["sentence"].startswith("kafka.internal:9092 did not answer through the proxy")
+    assert "it rejected the user name and password" in found["cause"]
+    assert f"127.0.0.1:{proxy.port}" in found["cause"]

@@ -190,6 +190,7 @@ def test_an_option_that_is_given_twice_and_differently_is_refused(given: dict[st
         {"schema.registry.url": "http://u:hush1@a", "Schema.Registry.Url": "http://u:hush2@a"},
         {"schema.registry.basic.auth.user.info": "u:hush1", "SCHEMA.registry.basic.auth.user.info": "u:hush2"},
         {"headers.Token": "hush1", "headers.token": "hush2"},
+        {"kafka.proxy": "socks5://u:hush1@a", "proxy": "socks5://u:hush2@a"},
     ],
 )
 def test_of_what_may_be_secret_only_the_keys_are_reported(given: dict[str, str]) -> None:

@@ -157,6 +157,16 @@ def no_answer(node: Node, why: str, *, anonymous: bool) -> Finding:
     )
 
 
+def not_through_proxy(node: Node, why: str) -> Finding:
+    """No answer to ApiVersions came through the proxy."""
+    return fault(
+        f"{_named(node)} did not answer through the proxy",
+        why,
+        "Check the option proxy, whether the proxy may connect to this address, that this is the port of a broker's "
+        "listener, and security_protocol. Without the option proxy, doctor examines each stage of the connection.",
+    )
+
+
 #: OpenSSL's X509_V_ERR_ codes: the sentence after the name, and the change.
 _CERTIFICATES: Final[Mapping[int, tuple[str, str]]] = {
     9: ("has a certificate that is not valid yet", "Correct the clock of this machine, or replace the certificate."),

@@ -54,12 +54,16 @@ class _Examination:
     async def run(self) -> list[Step]:
         """All steps; those that need an earlier one are skipped if it had a fault."""
         visitor = self._visitor
-        await self._stage("names", visitor.resolve)
-        await self._stage("connection", visitor.connect)
-        if self._config.uses_tls:
-            await self._stage("TLS", visitor.negotiate)
+        if self._config.proxy is not None:
+            for name in ("names", "connection", "TLS"):
+                self._skip(name, "Part of the next step, through the proxy")
         else:
-            self._skip("TLS", "Not configured")
+            await self._stage("names", visitor.resolve)
+            await self._stage("connection", visitor.connect)
+            if self._config.uses_tls:
+                await self._stage("TLS", visitor.negotiate)
+            else:
+                self._skip("TLS", "Not configured")
         await self._stage("API versions", visitor.greet)
         await self._stage("login", visitor.log_in)
         session = next((each.session for each in self._visits if each.session is not None), None)

@@ -80,7 +80,9 @@ class Visitor:
 
     @property
     def stages(self) -> list[Stage]:
-        """All stages, in order."""
+        """All stages, in order. Behind a proxy, names and connections are its own matter."""
+        if self._config.proxy is not None:
+            return [self.greet, self.log_in]
         tls = [] if self._tls is None else [self.negotiate]
         return [self.resolve, self.connect, *tls, self.greet, self.log_in]
 
@@ -169,6 +171,8 @@ class Visitor:
                 return causes.no_answer(visit.node, str(error), anonymous=True)
             return causes.not_trusted(visit.node, error, str(error))
         except KafkaError as error:
+            if self._config.proxy is not None:  # no guesses: a direct connection would find something else
+                return causes.not_through_proxy(visit.node, str(error))
             if isinstance(error.__cause__, TimeoutError):
                 return await self._explain_silence(visit, "ApiVersions")
             stranger = await self._stranger(visit)
@@ -226,7 +230,9 @@ def _without_login(config: ProducerConfig) -> ProducerConfig:
     from aioproducer.config import OPTIONS
 
     kept: dict[str, Any] = {
-        name: getattr(config, name) for name in OPTIONS if name.startswith("ssl_") and config.is_explicit(name)
+        name: getattr(config, name)
+        for name in OPTIONS
+        if (name.startswith("ssl_") or name == "proxy") and config.is_explicit(name)
     }
     kept["security_protocol"] = "SSL" if config.uses_tls else "PLAINTEXT"
     return ProducerConfig.create(config.bootstrap_servers, **kept)

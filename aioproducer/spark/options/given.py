@@ -95,4 +95,4 @@ def _is_kafkas(name: str) -> bool:
 def _may_be_shown(name: str) -> bool:
     if name in OWN:
         return not OWN[name].is_secret
-    return _is_kafkas(name) and not name.startswith(("ssl.", "sasl."))
+    return _is_kafkas(name) and not OPTIONS[name.replace(".", "_")].secret and not name.startswith(("ssl.", "sasl."))
