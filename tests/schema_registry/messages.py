@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
-__all__ = ["Address", "City", "Inner", "Order", "Outer", "Required", "Stamped"]
+__all__ = ["Address", "City", "Inner", "Order", "Outer", "Place", "Required", "Stamped"]
 
 _FIELD: Final = descriptor_pb2.FieldDescriptorProto
 _TYPES: Final = {"string": _FIELD.TYPE_STRING, "int64": _FIELD.TYPE_INT64}
@@ -59,4 +59,5 @@ City: Final = _class("City")
 Stamped: Final = _class("Stamped")
 Address: Final = _class("Address")
 Order: Final = _class("Order")
+Place: Final = _class("Place")
 Required: Final = _class("Required")

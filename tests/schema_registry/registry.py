@@ -48,7 +48,10 @@ class Asked:
 
 @dataclass
 class Registry:
-    """Gives ids from 100 on. ``login`` is the required Authorization header; ``failures`` are the next statuses."""
+    """Gives ids from 100 on. ``login`` is the required Authorization header; ``failures`` are the next statuses.
+
+    Their message is ``failure``.
+    """
 
     login: str | None = None
     is_compatible: bool = True
@@ -56,6 +59,7 @@ class Registry:
     subjects: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     rule_sets: dict[int, Any] = field(default_factory=dict[int, Any])
     failures: list[int] = field(default_factory=list[int])
+    failure: str = "Failing as requested"
     asked: list[Asked] = field(default_factory=list[Asked])
 
     def __post_init__(self) -> None:
@@ -101,7 +105,7 @@ class Registry:
         """Status and content."""
         if self.failures:
             status = self.failures.pop(0)
-            return status, {"error_code": status, "message": "Failing as requested"}
+            return status, {"error_code": status, "message": self.failure}
         if self.login is not None and asked.headers.get("authorization") != self.login:
             return _error(40101)
         match asked.method, *map(unquote, asked.path.strip("/").split("/")):

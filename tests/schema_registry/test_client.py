@@ -143,6 +143,32 @@ async def test_a_temporary_failure_is_retried_with_growing_pauses(
     assert len(registry.asked) == 6
 
 
+async def test_a_subject_that_two_clients_create_at_once_is_asked_for_again(
+    client: SchemaRegistryClient, registry: Registry, virtual: VirtualTime
+) -> None:
+    """Apicurio Registry refuses one of them, with the status and the code of an incompatible schema."""
+    registry.failures = [409]
+    registry.failure = "An artifact with ID 's' in group 'null' already exists."
+    assert await client.register("s", SCHEMA) == 100
+    assert len(registry.asked) == 2
+    assert len(virtual.pauses) == 1
+
+    registry.failures = [409] * 3
+    with pytest.raises(
+        SchemaRegistryError, match="got a schema of another client for subject 's' at the same"
+    ) as caught:
+        await client.register("s", OTHER)
+    assert (caught.value.status, caught.value.retriable) == (409, True)
+
+
+async def test_a_message_of_several_lines_becomes_one(client: SchemaRegistryClient, registry: Registry) -> None:
+    registry.failures = [422]
+    registry.failure = "It is invalid:\n  at line 1.\n"
+
+    with pytest.raises(SchemaRegistryError, match=r"as invalid: It is invalid: at line 1\.$"):
+        await client.register("s", SCHEMA)
+
+
 @pytest.mark.parametrize(
     ("status", "sentence"),
     [

@@ -22,6 +22,7 @@ class Registry:
         self.ids_of: dict[str, int] = {}  # what a subject's next schema is known by there
         self.requests: list[str] = []
         self.status: int | None = None  # of every answer
+        self.collisions = 0  # so many registrations happen at the moment of another client's
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         cast("Any", self._server).registry = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -52,6 +53,9 @@ class Registry:
         self.requests.append(path)
         if self.status is not None:
             return self.status, {"error_code": self.status, "message": "As was asked for"}
+        if self.collisions:
+            self.collisions -= 1
+            return 409, {"error_code": 409, "message": "An artifact with ID 'orders-value' already exists"}
         if self.login is not None and login != self.login:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match path.strip("/").split("/"):

@@ -99,6 +99,17 @@ def test_a_schema_that_is_not_compatible_is_reported(registry: Registry) -> None
         client.register("orders-value", OTHER)
 
 
+def test_a_schema_that_another_client_registers_at_the_same_moment_is_registered_once_more(registry: Registry) -> None:
+    client = SchemaRegistry.at(registry.url)
+    registry.collisions = 1
+    assert client.register("orders-value", SCHEMA) == 100
+    assert len(registry.requests) == 2
+
+    registry.collisions = 2
+    with pytest.raises(SchemaRegistryError, match="of another client .*'orders-value' at the same moment"):
+        client.register("orders-value", SCHEMA)
+
+
 @pytest.mark.parametrize("where", ["in the URL", "beside it"])
 def test_user_and_password_are_used_and_never_shown(where: str) -> None:
     with Registry(login="me@home:p/w:1") as registry:

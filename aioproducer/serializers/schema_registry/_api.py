@@ -44,10 +44,13 @@ ACCEPT: Final = f"{CONTENT_TYPE}, application/json"
 
 _MAX_REASON: Final = 500
 _NO_SUCH: Final = 404
+_CONFLICT: Final = 409
 _TOO_MANY: Final = 429
 _ILL: Final = 500
 #: The registry's own codes for an unknown subject, version or schema. A missing page has none of them.
 _NO_SUCH_SCHEMA: Final = (40401, 40402, 40403)
+#: In a message with status 409: Apicurio Registry got the subject, or the version, from two clients at the same moment.
+_AT_ONCE: Final = "already exists"
 _AVRO: Final = "AVRO"
 
 
@@ -287,6 +290,7 @@ _MEANINGS: Final[Mapping[int, str]] = {
     422: "rejects the schema as invalid: {message}",
 }
 _OTHER: Final = "answered with HTTP status {status} {target}: {message}"
+_COLLISION: Final = "got a schema of another client {target} at the same moment: {message}"
 
 
 def refusal(
@@ -298,17 +302,18 @@ def refusal(
     """
     code, message = _error_in(content, reason)
     kind = RegistryUnavailable if status >= _ILL else SchemaRegistryError
+    is_collision = status == _CONFLICT and _AT_ONCE in message
     if status == _NO_SUCH and code not in _NO_SUCH_SCHEMA:
         text = f"There is no schema registry at {url}: {message} Check the address and its path."
     else:
         missing = "" if request.body is None else advice.missing
         target = "for this id" if request.subject is None else f"for subject {request.subject!r}"
-        sentence = _MEANINGS.get(status, _OTHER).format(
+        sentence = (_COLLISION if is_collision else _MEANINGS.get(status, _OTHER)).format(
             status=status, target=target, subject=request.subject, message=message, advice=advice, missing=missing
         )
         text = f"The schema registry at {url} {sentence}"
     error = kind(text, status=status, code=code)
-    error.retriable = status >= _ILL or status == _TOO_MANY
+    error.retriable = status >= _ILL or status == _TOO_MANY or is_collision
     return error
 
 
@@ -326,7 +331,7 @@ def invalid_address(url: str, reason: object) -> SchemaRegistryError:
 
 
 def _error_in(content: bytes, reason: str) -> tuple[int | None, str]:
-    """The registry's own error code (None: it sent none), and its message or the one of HTTP."""
+    """The registry's own error code (None: it sent none), and its message or the one of HTTP, as one line."""
     code: int | None = None
     message = reason
     try:
@@ -336,4 +341,4 @@ def _error_in(content: bytes, reason: str) -> tuple[int | None, str]:
         message = str(found["message"])
     except (ValueError, LookupError, TypeError, AttributeError):
         pass
-    return code, message[:_MAX_REASON].rstrip(".") + "."
+    return code, " ".join(message[:_MAX_REASON].split()).rstrip(".") + "."

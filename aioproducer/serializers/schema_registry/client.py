@@ -82,7 +82,8 @@ class SchemaRegistryClient:
     ``url`` may contain user and password; a list of URLs names several servers of the same registry, which are tried in
     turn. The login is ``basic_auth``, or a ``bearer_token`` (a function is called before each request), or the client
     certificate of ``ssl_context``. ``headers`` are added to each request. ``timeout_s`` bounds one request; after a failed
-    connection, HTTP status 5xx or 429 the next URL is tried, in at most three rounds with pauses between them.
+    connection, HTTP status 5xx or 429, or the conflict of two clients that register at the same moment, the next URL is
+    tried, in at most three rounds with pauses between them.
 
     Ids and versions are cached without a time limit (the 1,000 most recently used ones), `latest` for ``latest_ttl_s``
     seconds. Concurrent calls with the same arguments share one request. Redirects are not followed; proxies are used if the

@@ -70,7 +70,7 @@ class SchemaRegistry:
         """
         key = self.url, subject, schema
         try:
-            found = _KNOWN[key] = self._id(register_request(subject, schema))
+            found = _KNOWN[key] = self._registered(register_request(subject, schema))
         except RegistryUnavailable as error:
             if key not in _KNOWN:
                 raise
@@ -83,6 +83,16 @@ class SchemaRegistry:
                 found,
             )
         return found
+
+    def _registered(self, request: ApiRequest) -> int:
+        try:
+            return self._id(request)
+        except RegistryUnavailable:
+            raise
+        except SchemaRegistryError as error:
+            if not error.retriable:
+                raise
+        return self._id(request)  # another client has registered it at the same moment
 
     def look_up(self, subject: str, schema: str) -> int:
         """The id of a schema that is registered under the subject; raises `SchemaRegistryError` if it is not."""
