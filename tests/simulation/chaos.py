@@ -60,6 +60,15 @@ _APPLIED: Final[Mapping[str, Sequence[str]]] = {
     "AddPartitionsToTxn": ("COORDINATOR_NOT_AVAILABLE",),
     "InitProducerId": ("REQUEST_TIMED_OUT",),
 }
+#: Errors after which a batch is given up, or gets other numbers; not applied.
+_REJECTIONS: Final = (
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "INVALID_REQUIRED_ACKS",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "UNKNOWN_PRODUCER_ID",
+    "INVALID_PRODUCER_EPOCH",
+)
 #: The APIs whose responses are damaged.
 _DAMAGED: Final = ("Produce", "Metadata", "InitProducerId", "EndTxn", "AddPartitionsToTxn")
 _DAMAGES: Final = ("wrong_correlation_id", "truncated", "garbage", "oversize", "negative", "zero", "duplicate", "short")
@@ -93,6 +102,8 @@ class Chaos:
             self._refuse,
             self._refuse,
             self._refuse_after_all,
+            self._reject,
+            self._refuse_long,
             self._damage,
             self._throttle,
             self._hide,
@@ -210,6 +221,15 @@ class Chaos:
         error = self._dice.choice(_APPLIED[api])
         self._cluster.faults.fail_after_apply(api, error)
         return f"a {api} is applied and gets {error}"
+
+    def _reject(self) -> str:
+        error = self._dice.choice(_REJECTIONS)
+        self._cluster.faults.fail("Produce", error)
+        return f"a Produce gets {error}"
+
+    def _refuse_long(self) -> str:
+        self._cluster.faults.fail("Produce", "NOT_ENOUGH_REPLICAS", times=60)
+        return "60 Produce get NOT_ENOUGH_REPLICAS"
 
     def _damage(self) -> str:
         api, damage = self._dice.choice(_DAMAGED), self._dice.choice(_DAMAGES)

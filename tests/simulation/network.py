@@ -25,6 +25,7 @@ from aioproducer.testing.broker.fake_cluster import (
 from aioproducer.testing.broker.request import ReceivedRequest
 from tests.simulation.faults import Dice, Story
 from tests.simulation.loop import SimulatedLoop
+from tests.simulation.watch import Watch
 
 __all__ = ["Network", "Weather"]
 
@@ -62,6 +63,7 @@ class Network:
 
     def __init__(self, loop: SimulatedLoop, cluster: FakeCluster, dice: Dice, weather: Weather, story: Story) -> None:
         self.loop, self.cluster, self.dice, self.weather, self.story = loop, cluster, dice, weather, story
+        self.watch = Watch(cluster)
         self.down: set[int] = set()
         self.open: dict[Wire, None] = {}
         self._numbers = 0
@@ -133,6 +135,8 @@ class Wire(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         """Take the bytes of whole requests."""
+        if not self._is_closing:
+            self._network.watch.sent(self._number, bytes(data))
         if self._is_stuck:
             self._stuck.append(bytes(data))
             return
@@ -169,12 +173,14 @@ class Wire(asyncio.Transport):
         """Close it: what has arrived at the node is still applied."""
         if not self._is_closing:
             self._is_closing = True
+            self._network.watch.lost(self._number)
             self._loop.call_soon(self._lost, None)
 
     def _lost(self, error: Exception | None) -> None:
         if not self._is_lost:
             self._is_lost = self._is_closing = True
             self._network.open.pop(self, None)
+            self._network.watch.lost(self._number)
             self._protocol.connection_lost(error)
 
     def _reset(self) -> None:
@@ -350,4 +356,5 @@ class Wire(asyncio.Transport):
 
     def _deliver(self, data: bytes) -> None:
         if data and not self._is_closing:
+            self._network.watch.received(self._number, data)
             self._protocol.data_received(data)

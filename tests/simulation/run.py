@@ -10,9 +10,11 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from aioproducer import Producer
+from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import KafkaError, NotWritten, ProducerStateError
 from aioproducer.testing.broker.cluster_state import TopicSpec
@@ -37,6 +39,8 @@ _TOPICS: Final = ("orders", "logs")
 _TRANSACTIONAL_ID: Final = "shop"
 #: Virtual seconds in which everything must be over once there are no more faults.
 _PATIENCE_S: Final = 400.0
+#: The bytes that the headers of the parts of split batches may owe.
+_DEBT: Final = 1_000
 #: Virtual seconds in which a record must get to its partition then.
 _SOON_S: Final = 60.0
 
@@ -106,6 +110,8 @@ class World:
         self.erased = self.chaos.erased
         self._pools: list[Any] = []
         self._producers: list[Producer] = []
+        self._programs: list[Callers] = []
+        self._least_free = 0
         self._problems: list[str] = []
 
     def _options(self) -> Mapping[str, Any]:
@@ -146,11 +152,18 @@ class World:
             except Exception as error:
                 self._problems.append(f"raised: {type(error).__name__}: {error}")
         try:
+            self._problems.extend(each for program in self._programs for each in program.problems)
+            if self._least_free < -_DEBT:
+                self._problems.append(f"overdrawn: {-self._least_free} bytes more than buffer_memory are in use")
+            self._problems.extend(f"against the rules: {each}" for each in self.network.watch.problems)
             self._problems.extend(self._needless())
             self._problems.extend(self._left())
         finally:
             _end(self.loop)
         return self._problems
+
+    def _look_at_memory(self, pool: BufferPool) -> None:
+        self._least_free = min(self._least_free, pool.free)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         self._problems.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
@@ -187,12 +200,16 @@ class World:
             await self._shared(SharedTransactions(*common))
             return
         producer = self._make()
+        program = Callers(*common)
         callers = asyncio.create_task(
-            Callers(*common).run(await producer.start(), self.dice.choice((1, 3)), self.dice.choice((10, 80)))
+            program.run(await producer.start(), self.dice.choice((1, 3)), self.dice.choice((10, 80)))
         )
         engine = producer._engine  # pyright: ignore[reportPrivateUsage]
         assert engine is not None
         self._pools.append(engine.pool)
+        program.free = lambda: 0 if engine.pool.waiting else engine.pool.free
+        self.network.watch.look = partial(self._look_at_memory, engine.pool)
+        self._programs.append(program)
         if self.dice.random.random() < 0.2:
             await asyncio.sleep(self.dice.seconds(0.0, 10.0))
             self.story.add(self.loop.time(), "the producer is closed")
@@ -205,10 +222,12 @@ class World:
         async with asyncio.TaskGroup() as group:
             group.create_task(program.run(self._make, "shop", self.dice.choice((3, 8))))
             if self.dice.random.random() < 0.3:
+                self.network.watch.has_rivals = True
                 await asyncio.sleep(self.dice.seconds(0.0, 2.0))
                 group.create_task(program.run(self._make, "rival", self.dice.choice((1, 4))))
 
     async def _shared(self, program: SharedTransactions) -> None:
+        self.network.watch.has_rivals = True
         client = TransactionCoordinatorClient(
             self.network.bootstrap_servers, request_timeout_ms=self.options["request_timeout_ms"]
         )
@@ -258,7 +277,8 @@ class World:
     def _needless(self) -> Iterator[str]:
         retries = sum(producer.metrics()["record-retry-total"] for producer in self._producers)
         is_split = any(producer.metrics()["batch-split-total"] for producer in self._producers)
-        if self.is_fair and retries and not is_split:
+        has_failed = any(producer.metrics()["record-error-total"] for producer in self._producers)
+        if self.is_fair and retries and not is_split and not has_failed:
             yield f"needless: {retries:g} records were sent again in fair weather"
 
     def _left(self) -> Iterator[str]:

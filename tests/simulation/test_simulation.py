@@ -32,7 +32,7 @@ def test_every_promise_is_kept(kind: str) -> None:
 @pytest.mark.parametrize(
     ("seed", "kind"),
     [
-        (205_723, "idempotent"),  # to a topic created again a later batch was sent before an earlier one was repeated
+        (1_511, "idempotent"),  # to a topic created again a later batch was sent before an earlier one was repeated
     ],
 )
 def test_a_seed_that_once_broke_a_promise_keeps_it(seed: int, kind: str) -> None:
@@ -112,12 +112,13 @@ def test_a_seed_is_the_same_in_every_process() -> None:
 
 def test_a_failing_seed_is_shrunk_to_few_faults_and_has_its_story(capsys: pytest.CaptureFixture[str]) -> None:
     strict = Rules()
-    failed = next(outcome for outcome in (simulate(seed, "plain", rules=strict) for seed in SEEDS) if outcome.problems)
+    outcomes = (simulate(seed, "plain", rules=strict) for seed in SEEDS)
+    failed = next(outcome for outcome in outcomes if outcome.problems and len(outcome.faults) > 10)
 
     few = shrink(failed.seed, "plain", failed, rules=strict)
 
     assert few.problems
-    assert 1 <= len(few.faults) < max(2, len(failed.faults))
+    assert 1 <= len(few.faults) < len(failed.faults)
     assert any("connection" in line or "node" in line for line in few.story)
     assert main(["--story", "--from", "7"]) == 0
     assert "Every promise was kept." in capsys.readouterr().out

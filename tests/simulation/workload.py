@@ -9,13 +9,19 @@ from typing import Any, Final
 from aioproducer import Producer
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
+    BrokerConnectionError,
+    BufferFull,
     CommitUnknown,
+    DeliveryError,
     InvalidRecord,
     KafkaError,
     NotWritten,
+    NotWrittenTimeout,
     ProducerStateError,
+    ProtocolError,
     SendManyError,
     TransactionError,
+    UnknownTimeout,
 )
 from aioproducer.types import ProducerRecord, RecordMetadata
 from tests.simulation.faults import Dice, Story
@@ -27,6 +33,8 @@ __all__ = ["Callers", "Program", "Transactions"]
 #: What a caller does with its next record, by weight.
 _ACTIONS: Final = ("send", "enqueue", "enqueue", "burst", "burst", "nowait", "many", "patience", "cancel")
 _MOST_IN_BURST: Final = 30
+#: Free memory, in bytes, in which each record has room.
+_MUCH: Final = 2_500
 
 
 class Program:
@@ -38,6 +46,11 @@ class Program:
         self._loop, self._dice, self._story = loop, dice, story
         self._ledger, self._topics, self._pause_s = ledger, topics, pause_s
         self._numbers: dict[str, int] = {}
+        #: Records of different sizes make callers wait for memory.
+        self._padding = dice.choice((0, 0, 50, 400))
+        #: The free bytes of the producer's memory.
+        self.free: Callable[[], int] = int
+        self.problems: list[str] = []
 
     def _entry(self, caller: str, topic: str | None = None) -> Entry:
         number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
@@ -45,7 +58,8 @@ class Program:
         return self._ledger.enter(caller, number, topic or self._dice.choice(self._topics), key)
 
     def _arguments(self, entry: Entry) -> dict[str, Any]:
-        return {"key": entry.key, "timestamp_ms": self._loop.now_ms()}
+        padding = (("padding", bytes(self._padding * (entry.number % 3))),) if self._padding else ()
+        return {"key": entry.key, "timestamp_ms": self._loop.now_ms(), "headers": padding}
 
     def _report(self, entry: Entry, metadata: RecordMetadata | None, error: BaseException | None) -> None:
         if metadata is not None:
@@ -55,6 +69,10 @@ class Program:
             entry.reported = Reported.NOT_WRITTEN
         else:
             entry.reported = Reported.UNKNOWN if isinstance(error, KafkaError) else Reported.ABANDONED
+        if isinstance(error, BufferFull) and self.free() > _MUCH:
+            self.problems.append(f"needless: {entry.value!r} found no memory, and {self.free()} bytes are free")
+        if error is not None and _is_hasty(error):
+            self.problems.append(f"hasty: {entry.value!r} was given up, because {error.__cause__}")
         words = "" if error is None else f" ({type(error).__name__})"
         self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
 
@@ -72,6 +90,13 @@ class Program:
             self._report(entry, None if error else delivery.result(), error)
 
         return done
+
+
+def _is_hasty(error: BaseException) -> bool:
+    """Whether a record was given up, without a time-out, for a reason that a later attempt may not meet."""
+    if not isinstance(error, DeliveryError) or isinstance(error, (NotWrittenTimeout, UnknownTimeout)):
+        return False
+    return isinstance(error.__cause__, (BrokerConnectionError, ProtocolError))
 
 
 class Callers(Program):
