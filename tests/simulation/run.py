@@ -207,7 +207,6 @@ class World:
         engine = producer._engine  # pyright: ignore[reportPrivateUsage]
         assert engine is not None
         self._pools.append(engine.pool)
-        program.free = lambda: 0 if engine.pool.waiting else engine.pool.free
         self.network.watch.look = partial(self._look_at_memory, engine.pool)
         self._programs.append(program)
         if self.dice.random.random() < 0.2:

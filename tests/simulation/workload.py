@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,6 @@ from aioproducer import Producer
 from aioproducer.delivery import Delivery
 from aioproducer.errors import (
     BrokerConnectionError,
-    BufferFull,
     CommitUnknown,
     DeliveryError,
     InvalidRecord,
@@ -35,6 +35,8 @@ _ACTIONS: Final = ("send", "enqueue", "enqueue", "burst", "burst", "nowait", "ma
 _MOST_IN_BURST: Final = 30
 #: Free memory, in bytes, in which each record has room.
 _MUCH: Final = 2_500
+#: So often memory may be given back at the moment in which a call gives up waiting for it.
+_COINCIDENCES: Final = 3
 
 
 class Program:
@@ -48,9 +50,8 @@ class Program:
         self._numbers: dict[str, int] = {}
         #: Records of different sizes make callers wait for memory.
         self._padding = dice.choice((0, 0, 50, 400))
-        #: The free bytes of the producer's memory.
-        self.free: Callable[[], int] = int
         self.problems: list[str] = []
+        self._in_vain = 0
 
     def _entry(self, caller: str, topic: str | None = None) -> Entry:
         number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
@@ -69,8 +70,6 @@ class Program:
             entry.reported = Reported.NOT_WRITTEN
         else:
             entry.reported = Reported.UNKNOWN if isinstance(error, KafkaError) else Reported.ABANDONED
-        if isinstance(error, BufferFull) and self.free() > _MUCH:
-            self.problems.append(f"needless: {entry.value!r} found no memory, and {self.free()} bytes are free")
         if error is not None and _is_hasty(error):
             self.problems.append(f"hasty: {entry.value!r} was given up, because {error.__cause__}")
         words = "" if error is None else f" ({type(error).__name__})"
@@ -90,6 +89,12 @@ class Program:
             self._report(entry, None if error else delivery.result(), error)
 
         return done
+
+
+def _free_in(error: KafkaError) -> int:
+    """The bytes that were free when a call had waited for memory in vain."""
+    found = re.search(r"no room in buffer_memory \((\d+) of (\d+) bytes", str(error))
+    return 0 if found is None else int(found[2]) - int(found[1])
 
 
 def _is_hasty(error: BaseException) -> bool:
@@ -137,6 +142,12 @@ class Callers(Program):
                         metadata = await producer.send(entry.topic, entry.value, **self._arguments(entry))
                     self._report(entry, metadata, None)
         except KafkaError as error:
+            if action != "nowait" and _free_in(error) > _MUCH:
+                self._in_vain += 1
+                if self._in_vain > _COINCIDENCES:
+                    self.problems.append(
+                        f"needless: {entry.value!r} waited for memory, and {_free_in(error)} bytes were free"
+                    )
             self._report(entry, None, error)
         except TimeoutError as error:
             self._report(entry, None, error)
