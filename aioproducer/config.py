@@ -21,6 +21,7 @@ from aioproducer._config.option import Option
 from aioproducer._config.options import (
     OPTIONS,
     Acks,
+    CompressionByTopic,
     CompressionType,
     MetricReporter,
     OptionValues,
@@ -41,6 +42,7 @@ __all__ = [
     "OPTIONS",
     "Acks",
     "Address",
+    "CompressionByTopic",
     "CompressionType",
     "MetricReporter",
     "OAuthToken",

@@ -18,7 +18,6 @@ from aioproducer.net.client import NetworkClient
 from aioproducer.net.connection import Answer
 from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import ProduceRequest
-from aioproducer.record import Codec
 from aioproducer.runtime.log import ClientLog
 from aioproducer.runtime.pulse import Pulse
 from aioproducer.transactions.link import TransactionLink
@@ -101,7 +100,6 @@ def sender_of(
     rig: Rig,
     client: Client,
     *,
-    codec: Codec = Codec.NONE,
     transactions: TransactionLink | None = None,
     shared: SharedAcknowledgements | None = None,
     **options: Any,
@@ -113,7 +111,6 @@ def sender_of(
         rig.sequences,
         rig.metrics,
         log=ClientLog("test"),
-        codec=codec,
         random=lambda: 0.5,
         transactions=transactions,
         shared=shared,

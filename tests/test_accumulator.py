@@ -2407,6 +2407,36 @@ def test_without_compression_nothing_is_handed_to_a_worker() -> None:
     assert rig.metrics.compression_rate.count == 0
 
 
+def test_each_topic_has_its_codec_and_one_without_a_codec_is_not_compressed() -> None:
+    rig = Rig(codec=Codec.GZIP, codecs_by_topic={"t": Codec.NONE, "logs": Codec.LZ4}, compression_threshold=500)
+    sealing = rig.accumulator.sealing
+    assert [sealing.codec_of(topic) for topic in ("t", "logs", "other")] == [Codec.NONE, Codec.LZ4, Codec.GZIP]
+    assert sealing.limit("t") == 1000
+    assert sealing.limit("logs") < 1000
+    for _ in range(12):
+        rig.put()
+
+    assert sealing.take_to_seal() == []
+    (batch,) = rig.drain()
+    assert batch.encoded is not None
+    assert batch.encoded.codec is Codec.NONE
+    assert rig.metrics.compression_rate.count == 0
+    assert rig.accumulator.lanes["t"].sticky.ratio == 1.0
+    sealing.refused(batch)
+    assert rig.accumulator.lanes["t"].sticky.ratio == 1.0
+
+
+def test_the_codec_of_a_topic_compresses_its_small_batches() -> None:
+    rig = Rig(codecs_by_topic={"t": Codec.LZ4}, compression_level=3)
+    rig.put()
+
+    (batch,) = rig.drain()
+
+    assert batch.encoded is not None
+    assert batch.encoded.codec is Codec.LZ4
+    assert rig.metrics.compression_rate.count == 1
+
+
 def test_the_threshold_is_the_size_of_the_smallest_batch_for_a_worker() -> None:
     rig = Rig()
     rig.put()

@@ -66,8 +66,8 @@ def native() -> None:
 
 
 @contextmanager
-def compressor(codec: Codec, level: int | None = None) -> Iterator[Compressor]:
-    made = Compressor(codec, level, ClientLog("test"))
+def compressor(level: int | None = None) -> Iterator[Compressor]:
+    made = Compressor(level, ClientLog("test"))
     try:
         yield made
     finally:
@@ -115,8 +115,8 @@ def take(threads: Any, count: int) -> list[tuple[Any, bytes | None]]:
 @pytest.mark.parametrize(("codec", "level"), [*LEVELS, (Codec.GZIP, None), (Codec.SNAPPY, None)])
 @pytest.mark.parametrize("records", [1, 50, 8000])
 async def test_the_bytes_are_those_that_python_makes(codec: Codec, level: int | None, records: int) -> None:
-    with compressor(codec, level) as made:
-        batch = await made.encode(builder_of(records))
+    with compressor(level) as made:
+        batch = await made.encode(builder_of(records), codec)
 
     expected = encode_batch(builder_of(records), codec, level)
     assert batch.pieces == expected.pieces
@@ -173,17 +173,26 @@ def test_a_batch_refused_by_a_library_is_reported_as_none(codec: Codec) -> None:
         assert dict(take(threads, 2)) == {"too large": None, "as ever": compress(codec, b"small")}
 
 
+async def test_each_batch_is_compressed_with_its_own_codec() -> None:
+    codecs = (Codec.LZ4, Codec.GZIP, Codec.ZSTD, Codec.LZ4)
+    with compressor() as made:
+        batches = await asyncio.gather(*(made.encode(builder_of(100), codec) for codec in codecs))
+
+    assert [batch.codec for batch in batches] == list(codecs)
+    assert [batch.pieces for batch in batches] == [encode_batch(builder_of(100), codec).pieces for codec in codecs]
+
+
 async def test_a_batch_that_native_threads_cannot_compress_is_compressed_in_python() -> None:
     await anyio.to_thread.run_sync(lambda: None)  # so that there is a worker thread
-    with compressor(Codec.ZSTD) as made:
+    with compressor() as made:
         before = threading.stack_size(1 << 46)  # as the system has not got
         try:
-            batch = await made.encode(builder_of(100))
+            batch = await made.encode(builder_of(100), Codec.ZSTD)
         finally:
             threading.stack_size(before)
         assert batch.pieces == encode_batch(builder_of(100), Codec.ZSTD).pieces
         assert not threads_there()
-        assert (await made.encode(builder_of(100))).pieces == batch.pieces
+        assert (await made.encode(builder_of(100), Codec.ZSTD)).pieces == batch.pieces
 
 
 def test_a_package_that_is_not_what_it_seems_has_no_functions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +205,8 @@ def test_a_package_that_is_not_what_it_seems_has_no_functions(monkeypatch: pytes
 
 
 async def test_an_empty_batch_is_refused_as_everywhere() -> None:
-    with compressor(Codec.LZ4) as made, pytest.raises(ValueError, match="without records"):
-        await made.encode(RecordBatchBuilder())
+    with compressor() as made, pytest.raises(ValueError, match="without records"):
+        await made.encode(RecordBatchBuilder(), Codec.LZ4)
 
 
 # -- by whom -------------------------------------------------------------------------------------------------------------
@@ -264,10 +273,10 @@ class WithoutPipes(asyncio.SelectorEventLoop):
 
 def test_a_loop_that_cannot_watch_a_pipe_has_pythons_threads() -> None:
     async def main() -> None:
-        with compressor(Codec.ZSTD) as made:
+        with compressor() as made:
             before = descriptors()
             for _ in range(3):
-                batch = await made.encode(builder_of(100))
+                batch = await made.encode(builder_of(100), Codec.ZSTD)
                 assert batch.pieces == encode_batch(builder_of(100), Codec.ZSTD).pieces
             assert not threads_there()
             assert descriptors() == before, "the pipe was closed again"
@@ -281,8 +290,8 @@ async def test_where_no_thread_can_be_started_the_batch_is_compressed_all_the_sa
     expected = encode_batch(builder_of(100), codec)
     before = threading.stack_size(1 << 46)  # as the system has not got
     try:
-        with compressor(codec) as made:
-            batch = await made.encode(builder_of(100))
+        with compressor() as made:
+            batch = await made.encode(builder_of(100), codec)
     finally:
         threading.stack_size(before)
     assert batch.pieces == expected.pieces
@@ -315,8 +324,8 @@ def test_they_stand_back_behind_the_event_loops_thread() -> None:
         pytest.skip("only Linux can ask that of one thread")
 
     async def main() -> int:
-        with compressor(Codec.LZ4) as made:
-            await made.encode(builder_of(100))
+        with compressor() as made:
+            await made.encode(builder_of(100), Codec.LZ4)
             [thread] = threads_there()
             return os.getpriority(os.PRIO_PROCESS, thread.native_id or 0)
 
@@ -376,8 +385,8 @@ def test_memory_does_not_grow_with_batches_or_with_producers(codec: Codec) -> No
 
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD, Codec.GZIP])
 async def test_a_cancelled_caller_ends_and_the_others_get_their_results(codec: Codec) -> None:
-    with compressor(codec) as made:
-        tasks = [asyncio.ensure_future(made.encode(builder_of(3000))) for _ in range(6)]
+    with compressor() as made:
+        tasks = [asyncio.ensure_future(made.encode(builder_of(3000), codec)) for _ in range(6)]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()

@@ -17,6 +17,7 @@ import pytest
 from aioproducer.config import (
     OPTIONS,
     Address,
+    CompressionByTopic,
     ProducerConfig,
     ProducerOptions,
     Secret,
@@ -99,6 +100,7 @@ def test_every_default_is_a_value_that_the_option_accepts() -> None:
 #: Where a caller may give more than the configuration keeps: the annotation of the dataclass, and that of the keyword.
 WIDER_KEYWORDS = {
     "acks": ("Acks", "Literal[-1, 0, 1, 'all', '-1', '0', '1']"),
+    "compression_type": ("CompressionType | CompressionByTopic", "CompressionType | Mapping[str, CompressionType]"),
     "interceptors": ("tuple[object, ...]", "Sequence[object]"),
     "metric_reporters": ("tuple[MetricReporter, ...]", "Sequence[MetricReporter]"),
     "ssl_cipher_suites": ("tuple[str, ...]", "str | Sequence[str]"),
@@ -227,6 +229,15 @@ def test_acks_takes_every_spelling_of_kafka(given: object, kept: int) -> None:
         ("transactional_id", "", "not empty"),
         ("compression_type", "zst", "Did you mean 'zstd'"),
         ("compression_type", None, "'none'"),
+        ("compression_type", [("logs", "zstd")], "or a mapping from topics to these, with '*' for every other topic"),
+        ("compression_type", "logs:zstd", "or a mapping from topics to these"),
+        ("compression_type", {}, "={}: names no topic. Name at least one, or leave the option out."),
+        ("compression_type", {"logs": "zst"}, "['logs']='zst': must be one of 'none'"),
+        ("compression_type", {"logs": "zst"}, "Did you mean 'zstd'?"),
+        ("compression_type", {"logs": None}, "['logs']=None: must be one of 'none'"),
+        ("compression_type", {"logs": {"a": "zstd"}}, "['logs'] of type dict: must be one of 'none'"),
+        ("compression_type", {"a b": "zstd"}, "Invalid topic='a b': must be 1 to 249"),
+        ("compression_type", {3: "zstd"}, "'*' stands for every other topic"),
         ("sasl_login_refresh_window_factor", 0.4, "0.5 to 1.0"),
         ("key_serializer", "json", "callable"),
         ("value_serializer", object(), "callable"),
@@ -330,6 +341,9 @@ def test_idempotence_is_never_switched_off_silently(undone: Options, asked: Opti
         ({"compression_level": 10, "compression_type": "gzip"}, "1 to 9, or -1"),
         ({"compression_level": 18, "compression_type": "lz4"}, "1 to 17"),
         ({"compression_level": 23, "compression_type": "zstd"}, "22"),
+        ({"compression_level": 18, "compression_type": {"a": "zstd", "*": "lz4"}}, "not a level of lz4"),
+        ({"compression_level": 3, "compression_type": {"a": "zstd", "b": "snappy"}}, "'snappy', which has no levels"),
+        ({"compression_level": 3, "compression_type": {"a": "none"}}, "'none', which has no levels"),
         ({"batch_size": 2000, "buffer_memory": 1000}, "buffer_memory"),
         ({"max_request_size": 2000, "buffer_memory": 1000}, "buffer_memory"),
         ({"retry_backoff_ms": 200, "retry_backoff_max_ms": 100}, "retry_backoff_max_ms=100"),
@@ -801,6 +815,76 @@ def test_repr_shows_what_differs_from_the_defaults() -> None:
         "ProducerConfig('localhost:9092', value_serializer=double, acks=1, linger_ms=20, enable_idempotence=False)"
     )
     assert repr(config(**SASL)).endswith("sasl_username='alice', sasl_password=Secret('***'))")
+
+
+# --- Codecs by topic
+
+BY_TOPIC = {"logs": "zstd", "Images": "none", "*": "lz4"}
+AS_TEXT = "logs:zstd,Images:none,*:lz4"
+
+
+def test_codecs_by_topic_can_be_given_in_every_form() -> None:
+    expected = config(compression_type=BY_TOPIC)
+
+    assert [expected.compression_of(topic) for topic in ("logs", "Images", "orders")] == ["zstd", "none", "lz4"]
+    assert config(compression_type={"logs": "ZSTD"}).compression_of("orders") == "none"
+    assert config(compression_type="gzip").compression_of("logs") == "gzip"
+    servers = "bootstrap.servers=localhost:9092\n"
+    assert ProducerConfig.from_properties(f"{servers}compression.type={AS_TEXT}\n") == expected
+    assert ProducerConfig.from_properties(f"{servers}compression.type= logs : zstd , Images:none,,*:LZ4\n") == expected
+    assert ProducerConfig.from_properties({"bootstrap.servers": "localhost", "compression.type": BY_TOPIC}) == expected
+    assert ProducerConfig.from_url(f"kafka://localhost?compression_type={AS_TEXT}") == expected
+    environ = {"KAFKA_BOOTSTRAP_SERVERS": "localhost", "KAFKA_COMPRESSION_TYPE": AS_TEXT}
+    assert ProducerConfig.from_env(environ=environ) == expected
+    assert str(expected.compression_type) == AS_TEXT
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("*:lz4,*:zstd", "='*:lz4,*:zstd': names '*' twice. Name every topic once."),
+        ("a:lz4,*:zstd,a:lz4", "names 'a' twice"),
+        ("logs:zstd,lz4", "='logs:zstd,lz4': 'lz4' is not topic:codec. Write logs:zstd,*:lz4, or one codec"),
+        ("zstd,lz4", "'zstd' is not topic:codec"),
+        (",", "names no topic"),
+        ("logs:", "['logs']='': must be one of"),
+        (":zstd", "Invalid topic=''"),
+        ("a:b:zstd", "['a']='b:zstd'"),
+        ("logs:zst", "Did you mean 'zstd'?"),
+    ],
+)
+def test_a_text_with_wrong_codecs_by_topic_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ProducerConfig.from_properties({"bootstrap.servers": "localhost", "compression.type": text})
+
+    assert "compression_type" in str(caught.value)
+    assert reason in str(caught.value)
+
+
+def test_codecs_by_topic_are_frozen_and_travel() -> None:
+    given = dict(BY_TOPIC)
+    made = config(compression_type=given)
+    frozen = cast("CompressionByTopic", made.compression_type)
+    given["logs"] = "gzip"
+
+    assert dict(frozen) == BY_TOPIC
+    assert repr(made) == f"ProducerConfig('localhost:9092', compression_type={BY_TOPIC!r})"
+    assert pickle.loads(pickle.dumps(made)) == made
+    assert hash(made) == hash(config(compression_type=dict(reversed(BY_TOPIC.items()))))
+    assert made == config(compression_type=dict(reversed(BY_TOPIC.items())))
+    assert made.replace(linger_ms=9).compression_type == frozen
+    with pytest.raises(AttributeError, match="immutable"):
+        setattr(frozen, "_codecs", {})  # noqa: B010 - type checkers would refuse it
+
+
+def test_a_level_applies_to_every_topic_that_is_compressed() -> None:
+    assert config(compression_type={"a": "zstd", "b": "lz4", "c": "none"}, compression_level=3).compression_level == 3
+
+    levels = {"bootstrap.servers": "h", "compression.zstd.level": "5", "compression.gzip.level": "9"}
+    one = ProducerConfig.from_properties(levels | {"compression.type": "a:zstd,b:none"})
+    assert one.compression_level == 5
+    with pytest.raises(ConfigError, match="would also be the level of lz4, because compression_level applies to every"):
+        ProducerConfig.from_properties(levels | {"compression.type": "a:zstd,*:lz4"})
 
 
 # --- Java's properties

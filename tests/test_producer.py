@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import pickle
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from fractions import Fraction
@@ -28,6 +29,7 @@ from aioproducer import (
     KafkaTimeoutError,
     MetadataNotReady,
     NotStarted,
+    NotWritten,
     NotWrittenTimeout,
     Producer,
     ProducerClosed,
@@ -42,10 +44,10 @@ from aioproducer import (
     UnknownTimeout,
     WrongEventLoop,
 )
-from aioproducer.config import PartitionerName
+from aioproducer.config import CompressionType, PartitionerName
 from aioproducer.core.partitioner import fnv1a
 from aioproducer.errors import DeliveryError
-from aioproducer.record import partition_for_key
+from aioproducer.record import Codec, partition_for_key
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, turns, until
 
@@ -649,6 +651,51 @@ async def test_every_codec_arrives(broker: FakeBroker, codec: str) -> None:
 
     assert [record.value for record in broker.records("orders", 0)] == [value] * 500
     assert (0 < rate < 0.5) == (codec != "none")
+
+
+@pytest.mark.parametrize("threshold", [0, 2**30], ids=["worker", "loop"])
+async def test_each_topic_is_compressed_with_its_codec(threshold: int) -> None:
+    codecs: dict[str, CompressionType] = {"logs": "zstd", "images": "none", "*": "lz4"}
+    with FakeBroker(topics={"logs": 1, "images": 1, "orders": 1}) as broker:
+        async with opened(broker, compression_type=codecs, compression_threshold_bytes=threshold) as producer:
+            for topic in ("logs", "images", "orders"):
+                await producer.send(topic, b"value " * 100)
+                await producer.send_many(topic, [b"value " * 100] * 100)
+            rate = producer.metrics()["compression-rate-avg"]
+
+        found = {
+            topic: {batch.header.codec for batch in broker.batches(topic)} for topic in ("logs", "images", "orders")
+        }
+        assert len(broker.records("images")) == 101
+    assert found == {"logs": {Codec.ZSTD}, "images": {Codec.NONE}, "orders": {Codec.LZ4}}
+    assert 0 < rate < 0.5, "of compressed batches"
+
+
+async def test_only_topics_with_zstd_fail_at_a_broker_that_is_too_old_for_it() -> None:
+    with FakeBroker(topics={"logs": 1, "orders": 1}, versions="2.1", max_versions={"Produce": 6}) as broker:
+        codecs: dict[str, CompressionType] = {"logs": "zstd", "*": "lz4"}
+        async with opened(broker, compression_type=codecs, linger_ms=50) as producer:
+            deliveries = [await producer.enqueue(topic, b"value") for topic in ("logs", "orders") for _ in range(5)]
+            for delivery in deliveries[:5]:
+                with pytest.raises(NotWritten, match="too old for compression_type='zstd'"):
+                    await delivery
+            for delivery in deliveries[5:]:
+                await delivery
+            await producer.send("orders", b"later")
+
+        assert len(broker.records("orders")) == 6
+        assert not broker.records("logs")
+
+
+@pytest.mark.parametrize("codecs", [{"logs": "snappy"}, {"logs": "zstd", "*": "snappy"}], ids=str)
+async def test_the_library_of_each_codec_is_needed_at_the_start(
+    codecs: dict[str, CompressionType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cramjam", None)  # as if it was not installed
+
+    with pytest.raises(ConfigError, match="cramjam"):
+        async with Producer("127.0.0.1:1", compression_type=codecs):
+            pytest.fail("it started")
 
 
 async def test_a_record_that_may_be_in_the_log_is_not_sent_under_a_new_number(broker: FakeBroker) -> None:

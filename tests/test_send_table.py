@@ -170,6 +170,19 @@ async def test_with_compression_batches_grow_until_they_are_as_large_on_the_wire
 
 
 @pytest.mark.usefixtures("twin")
+async def test_tables_are_compressed_with_the_codec_of_their_topic() -> None:
+    codecs = {"logs": "zstd", "images": "none", "*": "lz4"}
+    found: dict[str, set[int]] = {}
+    with FakeBroker(topics={"logs": 1, "images": 1, "orders": 1}) as broker:
+        async with opened(broker, compression_type=codecs) as producer:
+            for topic in ("logs", "images", "orders"):
+                await send(producer, topic, numbers(1000), value="value")
+                found[topic] = {batch.header.codec for batch in broker.batches(topic)}
+
+    assert found == {"logs": {4}, "images": {0}, "orders": {3}}
+
+
+@pytest.mark.usefixtures("twin")
 async def test_an_empty_table_sends_nothing(broker: FakeBroker) -> None:
     async with opened(broker) as producer:
         assert await send(producer, "orders", numbers(0), value="value") == SendManyResult()

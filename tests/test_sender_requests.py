@@ -169,9 +169,9 @@ async def test_a_transaction_is_written_in_its_own_version(version: int, expecte
 )
 @virtually
 async def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it(codec: Codec, version: int, is_sent: bool) -> None:
-    rig = Rig()
+    rig = Rig(codec=codec)
     client = Client(rig.metadata, version=version)
-    sender = sender_of(rig, client, codec=codec)
+    sender = sender_of(rig, client)
     delivery = rig.put()
     sender._awake = False
 
@@ -184,6 +184,25 @@ async def test_zstd_is_not_sent_to_a_broker_that_cannot_read_it(codec: Codec, ve
         assert isinstance(error.__cause__, UnsupportedVersion)
         assert "Use lz4, snappy or gzip" in str(error)
         assert sender._awake, "the sequences that it leaves are settled in the next round"
+
+
+@virtually
+async def test_batches_for_a_broker_without_a_usable_version_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(node: int, request: object) -> int:
+        raise UnsupportedVersion(f"Broker {node} is too old.")
+
+    rig = Rig()
+    client = Client(rig.metadata)
+    monkeypatch.setattr(client, "usable_version", refuse)
+    sender = sender_of(rig, client)
+    delivery = rig.put()
+
+    await one_round(sender)
+
+    assert not client.sent
+    error = delivery.exception()
+    assert isinstance(error, NotWritten)
+    assert isinstance(error.__cause__, UnsupportedVersion)
 
 
 @virtually
@@ -491,7 +510,7 @@ async def test_a_sender_that_ends_leaves_no_timer() -> None:
 async def test_a_sender_that_ends_ends_the_threads_that_compress() -> None:
     rig = Rig(codec=Codec.LZ4, compression_threshold=100, batch_size=100_000)
     client = Client(rig.metadata)
-    sender = sender_of(rig, client, codec=Codec.LZ4)
+    sender = sender_of(rig, client)
     running = asyncio.ensure_future(sender.run())
     rig.put(size=5000, now=asyncio.get_running_loop().time())
     await until(lambda: client.sent)
@@ -500,7 +519,7 @@ async def test_a_sender_that_ends_ends_the_threads_that_compress() -> None:
     with suppress(asyncio.CancelledError):
         await running
 
-    assert sender._compressor._native is None
+    assert not sender._compressor._native
 
 
 # -- what it gives up -------------------------------------------------------------------------------------------------

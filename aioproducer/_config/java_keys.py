@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from aioproducer._config.compression import named_codecs
 from aioproducer._config.option import read_option
 from aioproducer._config.options import OPTIONS
 from aioproducer._config.refusal import refusal, shown
@@ -85,9 +86,17 @@ def _class_list(harmless: str, advice: str) -> Callable[[str, str, Mapping[str, 
 def _level_of(codec: str) -> Callable[[str, str, Mapping[str, object]], Mapping[str, object]]:
     def convert(key: str, text: str, properties: Mapping[str, object]) -> Mapping[str, object]:
         """Only the level of the codec in use counts, as in Java; a keyword overrides the codec."""
-        used = str(properties.get("compression_type", properties.get("compression.type", "none"))).strip().lower()
+        used = named_codecs(properties.get("compression_type", properties.get("compression.type")))
         level = read_option(OPTIONS["compression_level"], text, key)
-        return {"compression_level": level} if used == codec else {}
+        if codec not in used:
+            return {}
+        others = " and ".join(sorted(used - {codec}))
+        if others:
+            raise ConfigError(
+                f"{key}={shown(text)} would also be the level of {others}, because compression_level applies to every "
+                f"codec of compression.type. Leave it out, or use one codec."
+            )
+        return {"compression_level": level}
 
     return convert
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
+from aioproducer._config.compression import Compression, CompressionByTopic, CompressionType
 from aioproducer._config.kinds import (
     AcksChoice,
     Choice,
@@ -40,6 +41,7 @@ __all__ = [
     "INT_MAX",
     "OPTIONS",
     "Acks",
+    "CompressionByTopic",
     "CompressionType",
     "MetricReporter",
     "OptionValues",
@@ -51,7 +53,6 @@ __all__ = [
 ]
 
 Acks: TypeAlias = Literal[-1, 0, 1]
-CompressionType: TypeAlias = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 ClientDnsLookup: TypeAlias = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
 MetadataRecoveryStrategy: TypeAlias = Literal["none", "rebootstrap"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
@@ -159,7 +160,7 @@ class ProducerOptions(TypedDict, total=False):
     buffer_memory: int
     max_request_size: int
     max_in_flight_requests_per_connection: int
-    compression_type: CompressionType
+    compression_type: CompressionType | Mapping[str, CompressionType]
     compression_level: int | None
     compression_threshold_bytes: int
     partitioner: PartitionerOption | None
@@ -272,13 +273,15 @@ class OptionValues:
     max_in_flight_requests_per_connection: int = _option(
         5, Whole(1, INT_MAX), "Unanswered requests to one broker; at most 5 with idempotence"
     )
-    compression_type: CompressionType = _option(
-        "none", Choice(("none", "gzip", "snappy", "lz4", "zstd")), "How batches are compressed"
+    compression_type: CompressionType | CompressionByTopic = _option(
+        "none",
+        Compression(("none", "gzip", "snappy", "lz4", "zstd")),
+        "How batches are compressed, for all topics or by topic; as text: logs:zstd,*:lz4",
     )
     compression_level: int | None = _option(
         None,
         Whole(-131_072, 22, optional=True),
-        "Level of the codec: gzip 1..9 or -1, lz4 1..17, zstd -131072..22; None: the codec's default",
+        "Level of every codec in use: gzip 1..9 or -1, lz4 1..17, zstd -131072..22; None: the codec's default",
         ours=True,
     )
     compression_threshold_bytes: int = _option(
@@ -433,6 +436,11 @@ class OptionValues:
         300, Whole(0, 3_600, "seconds"), "Renew a token this long before it expires"
     )
     _explicit: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def compression_of(self, topic: str) -> CompressionType:
+        """The name of the codec for the topic's batches."""
+        codecs = self.compression_type
+        return codecs.codec(topic) if isinstance(codecs, CompressionByTopic) else codecs
 
     @property
     def uses_tls(self) -> bool:

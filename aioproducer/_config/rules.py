@@ -7,6 +7,7 @@ from ssl import PROTOCOL_TLS_SERVER
 from types import MappingProxyType
 from typing import Final
 
+from aioproducer._config.compression import named_codecs
 from aioproducer._config.options import INT_MAX, OPTIONS, OptionValues
 
 __all__ = ["CONTRADICTIONS", "DERIVED"]
@@ -87,17 +88,23 @@ def _wrong_compression_level(c: OptionValues) -> Iterator[str]:
     level = c.compression_level
     if level is None:
         return
-    if c.compression_type not in _LEVELS:
+    # Topics without compression need no level, so that a mapping with some of them may have one.
+    for codec in sorted(named_codecs(c.compression_type)) or ["none"]:
+        yield from _wrong_level(codec, level)
+
+
+def _wrong_level(codec: str, level: int) -> Iterator[str]:
+    if codec not in _LEVELS:
         yield (
-            f"compression_level={level} has no meaning with compression_type={c.compression_type!r}, which has no "
-            f"levels. Leave it out, or use gzip, lz4 or zstd."
+            f"compression_level={level} has no meaning with compression_type={codec!r}, which has no levels. Leave it "
+            f"out, or use gzip, lz4 or zstd."
         )
         return
-    low, high = _LEVELS[c.compression_type]
-    if low <= level <= high and (c.compression_type, level) != ("gzip", 0):
+    low, high = _LEVELS[codec]
+    if low <= level <= high and (codec, level) != ("gzip", 0):
         return
-    allowed = "1 to 9, or -1 for its default" if c.compression_type == "gzip" else f"{low} to {high}"
-    yield f"compression_level={level} is not a level of {c.compression_type}: it must be {allowed}."
+    allowed = "1 to 9, or -1 for its default" if codec == "gzip" else f"{low} to {high}"
+    yield f"compression_level={level} is not a level of {codec}: it must be {allowed}."
 
 
 def _larger_than_memory(c: OptionValues) -> Iterator[str]:

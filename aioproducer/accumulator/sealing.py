@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.settings import AccumulatorSettings
@@ -26,7 +27,8 @@ class Sealing:
         self._queues = queues
         self._lanes = lanes
         self._metrics = metrics
-        self._compresses = settings.codec is not Codec.NONE
+        #: The codec of a topic.
+        self.codec_of: Final = settings.codec_of()
         self._ratios = CompressionRatios()
         self.limits = BatchLimits(settings.batch_size)
         #: The batches that `take_to_seal` returns next.
@@ -37,22 +39,23 @@ class Sealing:
     def limit(self, topic: str) -> int:
         """The size in bytes, before compression, up to which a batch of the topic is filled."""
         limit = self.limits.limit(topic) if self.limits.by_topic else self._settings.batch_size
-        if not self._compresses:
+        if self.codec_of(topic) is Codec.NONE:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))
 
     def expect(self, topic: str) -> None:
         """Set the length of a partition's turn by the bytes that its records are expected to take on the wire."""
-        if self._compresses and topic in self._lanes:
+        if self.codec_of(topic) is not Codec.NONE and topic in self._lanes:
             self._lanes[topic].sticky.ratio = self._ratios.on_the_wire(topic)
 
     def refused(self, batch: ProducerBatch) -> None:
         """The broker found the batch too large: make the topic's batches smaller, and expect no better ratio."""
         assert batch.encoded is not None
-        self.limits.refused(batch.partition.topic, batch.encoded.size)
-        if self._compresses:
-            self._ratios.reset(batch.partition.topic, batch.encoded.size / batch.encoded.uncompressed_size)
-            self.expect(batch.partition.topic)
+        topic = batch.partition.topic
+        self.limits.refused(topic, batch.encoded.size)
+        if self.codec_of(topic) is not Codec.NONE:
+            self._ratios.reset(topic, batch.encoded.size / batch.encoded.uncompressed_size)
+            self.expect(topic)
 
     def forget(self, topic: str) -> None:
         """Drop the state of a topic."""
@@ -67,19 +70,22 @@ class Sealing:
             return batch.encoded
         if batch.is_sealing:
             return None
-        if not self._compresses:
-            return batch.seal(self._settings.codec, None)
-        if self._is_for_worker(batch):
+        codec = self.codec_of(batch.partition.topic)
+        if codec is Codec.NONE:
+            return batch.seal(codec, None)
+        if self._is_large(batch):
             self._hand_to_worker(batch)
             return None
         uncompressed = batch.size
-        encoded = batch.seal(self._settings.codec, self._settings.compression_level)
+        encoded = batch.seal(codec, self._settings.compression_level)
         self._observe(batch, uncompressed)
         return encoded
 
     def seal_ahead(self, batch: ProducerBatch) -> None:
         """Queue a large batch for compression as soon as no record can join it."""
-        if batch.is_open and not batch.is_sealing and self._is_for_worker(batch):
+        if not batch.is_open or batch.is_sealing or not self._is_large(batch):
+            return
+        if self.codec_of(batch.partition.topic) is not Codec.NONE:
             self._hand_to_worker(batch)
 
     def take_to_seal(self) -> list[ProducerBatch]:
@@ -99,16 +105,14 @@ class Sealing:
         self._observe(batch, uncompressed)
         self._queues.place_again(batch.partition, now)
 
-    def _is_for_worker(self, batch: ProducerBatch) -> bool:
-        return self._compresses and batch.size >= self._settings.compression_threshold
+    def _is_large(self, batch: ProducerBatch) -> bool:
+        return batch.size >= self._settings.compression_threshold
 
     def _hand_to_worker(self, batch: ProducerBatch) -> None:
         batch.is_sealing = True
         self.to_seal.append(batch)
 
     def _observe(self, batch: ProducerBatch, uncompressed: int) -> None:
-        if not self._compresses:
-            return
         ratio = batch.size / uncompressed
         self._ratios.observe(batch.partition.topic, ratio)
         self.expect(batch.partition.topic)

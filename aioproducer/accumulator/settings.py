@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from aioproducer.core.backoff import ExponentialBackoff
@@ -11,7 +13,7 @@ __all__ = ["AccumulatorSettings"]
 
 
 class AccumulatorSettings(NamedTuple):
-    """Sizes are in bytes, times in seconds."""
+    """Sizes are in bytes, times in seconds; ``codec`` is that of the topics that ``codecs_by_topic`` does not name."""
 
     batch_size: int
     linger_s: float
@@ -19,8 +21,14 @@ class AccumulatorSettings(NamedTuple):
     retry_backoff: ExponentialBackoff
     max_request_size: int
     codec: Codec = Codec.NONE
+    codecs_by_topic: Mapping[str, Codec] = MappingProxyType({})
     compression_level: int | None = None
     compression_threshold: int = 32768
     adaptive_partitioning: bool = True
     availability_timeout_s: float = 0.0
     client_rack: str | None = None  # set if the partitioner prefers leaders in this rack
+
+    def codec_of(self) -> Callable[[str], Codec]:
+        """The function that returns a topic's codec."""
+        codec, by_topic = self.codec, self.codecs_by_topic
+        return (lambda topic: by_topic.get(topic, codec)) if by_topic else (lambda topic: codec)

@@ -112,7 +112,7 @@ def _send_and_compare(
         topic,
         options.partitions,
         len(records),
-        config.compression_type,
+        config.compression_of(topic),
         new_event_loop.__module__.split(".")[0],
     )
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

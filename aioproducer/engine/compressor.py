@@ -33,8 +33,7 @@ class Compressor:
     It belongs to the event loop in which it is created. Nothing is started before the first batch.
     """
 
-    def __init__(self, codec: Codec, level: int | None, log: ClientLog) -> None:
-        self._codec = codec
+    def __init__(self, level: int | None, log: ClientLog) -> None:
         self._log = log
         self._level = level
         self._processors = _processors()
@@ -42,43 +41,44 @@ class Compressor:
         # More threads than processors, because each of them sometimes waits for the GIL, for milliseconds.
         self._workers = anyio.CapacityLimiter(max(4, self._processors))
         self._has_native = use_native("aioproducer.record._compression_threads")
-        self._native: _NativeThreads | None = None
+        #: The threads of each codec that had a batch; None if native threads cannot compress with it.
+        self._native: dict[Codec, _NativeThreads | None] = {}
 
-    async def encode(self, builder: RecordBatchBuilder) -> EncodedBatch:
-        """The batch, closed and compressed; raises what `encode_batch` raises.
+    async def encode(self, builder: RecordBatchBuilder, codec: Codec) -> EncodedBatch:
+        """The batch, closed and compressed with ``codec``; raises what `encode_batch` raises.
 
         Cancellation: ends at once; the result of a running compression is dropped.
         """
-        native = self._start() if self._native is None and self._has_native else self._native
+        native = self._native[codec] if codec in self._native else self._start(codec)
         compressed = None if native is None else await native.compress(bytes(builder.close()))
         if compressed is not None:
-            return encode_batch(builder, self._codec, compressed=compressed)
+            return encode_batch(builder, codec, compressed=compressed)
         try:
-            return await anyio.to_thread.run_sync(
-                encode_batch, builder, self._codec, self._level, limiter=self._workers
-            )
+            return await anyio.to_thread.run_sync(encode_batch, builder, codec, self._level, limiter=self._workers)
         except RuntimeError:
             # The system refuses another thread (ulimit -u, or a container's limit), which must not end the producer: it can
             # still send. The event loop compresses the batch. An error of the encoding itself is raised again.
-            return encode_batch(builder, self._codec, self._level)
+            return encode_batch(builder, codec, self._level)
 
     def close(self) -> None:
         """End the threads; all callers of `encode` must have been cancelled."""
-        native, self._native, self._has_native = self._native, None, False
-        if native is not None:
-            native.close()
+        started, self._native, self._has_native = self._native, {}, False
+        for native in started.values():
+            if native is not None:
+                native.close()
 
-    def _start(self) -> _NativeThreads | None:
-        functions = find_c_functions(self._codec)
+    def _start(self, codec: Codec) -> _NativeThreads | None:
+        native: _NativeThreads | None = None
+        functions = find_c_functions(codec) if self._has_native else None
         if functions is not None:
             try:
-                self._native = _NativeThreads(functions, c_level(self._codec, self._level), self._processors)
+                native = _NativeThreads(functions, c_level(codec, self._level), self._processors)
             except (OSError, NotImplementedError) as error:  # no descriptors left, or the loop cannot watch a pipe
                 self._log.debug(
                     "Native compression threads could not start (%r); batches are compressed in Python threads.", error
                 )
-        self._has_native = self._native is not None
-        return self._native
+        self._native[codec] = native
+        return native
 
 
 class _NativeThreads:

@@ -20,7 +20,7 @@ import anyio.abc
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.accumulator.settings import AccumulatorSettings
-from aioproducer.config import ProducerConfig
+from aioproducer.config import CompressionByTopic, ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import shape_of
@@ -109,8 +109,9 @@ class Engine(Lifetime):
         self._has_fast_path = False
         self._transaction_version = 0
 
-        codec = Codec[config.compression_type.upper()]
-        require(codec)
+        settings = _settings(config)
+        for codec in (settings.codec, *settings.codecs_by_topic.values()):
+            require(codec)
         repeats = config.retries > 0 and config.acks != 0
         self.transactions = None if config.transactional_id is None else self._make_link()
         self.sequences = Sequences(
@@ -121,9 +122,9 @@ class Engine(Lifetime):
         self.client = self._make_client(client_id, random)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)
         self.unobserved = UnobservedFailures(self.loop, config.on_delivery_error, self.foreign, log)
-        self.accumulator = self._make_accumulator(codec, random, attachment)
+        self.accumulator = self._make_accumulator(settings, random, attachment)
         self.shared = None if self.transactions is None else self._make_shared(random)
-        self.sender = self._make_sender(codec, random)
+        self.sender = self._make_sender(random)
         lone = LoneBatchSender(
             config, client_id, self.accumulator, self.client, self.sender, metrics, self.transactions, self.pulse
         )
@@ -153,9 +154,11 @@ class Engine(Lifetime):
             metrics=self.metrics,
         )
 
-    def _make_accumulator(self, codec: Codec, random: Random, attachment: Attachment | None) -> RecordAccumulator:
+    def _make_accumulator(
+        self, settings: AccumulatorSettings, random: Random, attachment: Attachment | None
+    ) -> RecordAccumulator:
         return RecordAccumulator(
-            _settings(self.config, codec),
+            settings,
             self.client.metadata,
             self.pool,
             self.sequences,
@@ -169,7 +172,7 @@ class Engine(Lifetime):
             shape=() if attachment is None else shape_of(attachment.writer),
         )
 
-    def _make_sender(self, codec: Codec, random: Random) -> Sender:
+    def _make_sender(self, random: Random) -> Sender:
         return Sender(
             self.config,
             self.accumulator,
@@ -177,7 +180,6 @@ class Engine(Lifetime):
             self.sequences,
             self.metrics,
             log=self.log,
-            codec=codec,
             random=random.random,
             transactions=self.transactions,
             shared=self.shared,
@@ -490,14 +492,18 @@ async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise RuntimeError(f"{run!r} ended unexpectedly")
 
 
-def _settings(config: ProducerConfig, codec: Codec) -> AccumulatorSettings:
+def _settings(config: ProducerConfig) -> AccumulatorSettings:
+    codecs = config.compression_type
+    if not isinstance(codecs, CompressionByTopic):
+        codecs = CompressionByTopic({"*": codecs})
     return AccumulatorSettings(
         batch_size=config.batch_size,
         linger_s=config.linger_ms / 1000,
         delivery_timeout_s=config.delivery_timeout_ms / 1000,
         retry_backoff=retry_backoff(config),
         max_request_size=config.max_request_size,
-        codec=codec,
+        codec=Codec[codecs.others.upper()],
+        codecs_by_topic={topic: Codec[name.upper()] for topic, name in codecs.topics.items()},
         compression_level=config.compression_level,
         compression_threshold=config.compression_threshold_bytes,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,

@@ -85,7 +85,6 @@ class Sender:
         metrics: ProducerMetrics,
         *,
         log: ClientLog,
-        codec: Codec,
         random: Any,
         transactions: TransactionLink | None = None,
         shared: SharedAcknowledgements | None = None,
@@ -107,13 +106,12 @@ class Sender:
         self._client = client
         self._sequences = sequences
         self._metrics = metrics
-        self._codec = codec
         self._random = random
         self._pulse = pulse
         self._request_timeout_s = config.request_timeout_ms / 1000
         self._retry_backoff = retry_backoff(config)
         self._loop = asyncio.get_running_loop()
-        self._compressor = Compressor(codec, config.compression_level, log)
+        self._compressor = Compressor(config.compression_level, log)
         self._wakeup: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._rings_at = inf
@@ -256,7 +254,7 @@ class Sender:
             self._log.warning(*waiting_for_lost(topic, loss, waiting, seconds), extra={"topic": topic})
 
     async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
-        encoded = await self._compressor.encode(builder)
+        encoded = await self._compressor.encode(builder, self._codec_of(batch))
         self._accumulator.sealing.sealed(batch, encoded, self._loop.time())
         self.wake()
 
@@ -279,10 +277,33 @@ class Sender:
         try:
             version = self.version_for(node)
         except UnsupportedVersion as error:
-            for batch in batches:
-                self._outcomes.fail(batch, error, now)
-            self.wake()  # their sequences are resolved in the next round
+            self._fail_batches(batches, error, now)
             return
+        if version >= _FIRST_VERSION_WITH_ZSTD:
+            self._send_as(version, node, batches)
+            return
+        zstd: list[ProducerBatch] = []
+        others: list[ProducerBatch] = []
+        for batch in batches:
+            (zstd if self._codec_of(batch) is Codec.ZSTD else others).append(batch)
+        if others:
+            self._send_as(version, node, others)
+        if zstd:
+            refusal = UnsupportedVersion(
+                f"Broker {node} is too old for compression_type='zstd': it supports Produce up to {version}, zstd needs 7 "
+                "(Kafka 2.1). Use lz4, snappy or gzip."
+            )
+            self._fail_batches(zstd, refusal, now)
+
+    def _codec_of(self, batch: ProducerBatch) -> Codec:
+        return self._accumulator.sealing.codec_of(batch.partition.topic)
+
+    def _fail_batches(self, batches: Sequence[ProducerBatch], error: KafkaError, now: float) -> None:
+        for batch in batches:
+            self._outcomes.fail(batch, error, now)
+        self.wake()  # their sequences are resolved in the next round
+
+    def _send_as(self, version: int, node: int, batches: list[ProducerBatch]) -> None:
         records = 0
         for batch in batches:
             records += batch.count
@@ -355,11 +376,6 @@ class Sender:
         version = self._client.usable_version(node, ProduceRequest)
         if self._transactions is not None:
             version = min(version, self._transactions.highest_produce_version)
-        if self._codec is Codec.ZSTD and version < _FIRST_VERSION_WITH_ZSTD:
-            raise UnsupportedVersion(
-                f"Broker {node} is too old for compression_type='zstd': it supports Produce up to {version}, zstd needs 7 "
-                "(Kafka 2.1). Use lz4, snappy or gzip."
-            )
         return version
 
     # -- the producer id ----------------------------------------------------------------------------------------------

@@ -212,11 +212,26 @@ def test_values_are_shown_as_a_file_has_them(capsys: pytest.CaptureFixture[str])
 
 
 def test_a_type_that_repeats_the_name_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("acks", "compression_type", "sasl_mechanism") is ExitCode.OK
+    assert run("acks", "sasl_mechanism") is ExitCode.OK
     assert "Type:" not in capsys.readouterr().out
 
     assert run("linger_ms") is ExitCode.OK
     assert "Type:        int\n" in capsys.readouterr().out
+
+
+def test_codecs_by_topic_are_shown_as_a_file_has_them(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = "logs:zstd,images:none,*:lz4"
+    assert run("-b", "one:9092", "-X", f"compression.type={given}") is ExitCode.OK
+    [shown] = [line.split() for line in capsys.readouterr().out.splitlines() if "compression_type" in line]
+    assert shown == ["compression_type", given, "-X"]
+
+    file.write_text(f"bootstrap.servers=one:9092\ncompression.type={shown[1]}\n")
+    assert run("--check", str(file)) is ExitCode.OK
+    assert ["compression_type", given] in [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+
+    assert run("--json", "-F", str(file)) is ExitCode.OK
+    found = {each["name"]: each["value"] for each in json.loads(capsys.readouterr().out)}
+    assert found["compression_type"] == {"logs": "zstd", "images": "none", "*": "lz4"}
 
 
 @pytest.mark.parametrize("text", ["acks=0\nenable.idempotence=true\n", "linger.ms=\\u12\n"])

@@ -88,6 +88,13 @@ def test_compressed_records_come_back_as_they_were_sent(codec: str, capsys: pyte
     assert reported["wire_bytes"] < reported["raw_bytes"]
 
 
+def test_the_codec_of_the_topic_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    code, reported = demo(capsys, "--compression-type", "other:gzip,*:lz4")
+
+    assert code == 0
+    assert reported["compression_type"] == "lz4"
+
+
 def test_a_cluster_that_is_given_is_used_and_keeps_the_topic(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -499,6 +499,13 @@ def test_a_linger_differs_from_librdkafkas() -> None:
         assert ("in flight" in found.differences.get("linger.ms", "")) is differs
 
 
+@pytest.mark.parametrize("codecs", ["Logs:ZSTD,*:lz4", {"Logs": "zstd", "*": "lz4"}], ids=str)
+def test_codecs_by_topic_keep_the_case_of_their_topics(codecs: Any) -> None:
+    options: Any = translate({"bootstrap.servers": "one:1", "compression.codec": codecs}).options
+
+    assert options["compression_type"] == {"Logs": "zstd", "*": "lz4"}
+
+
 def test_aliases_units_and_callbacks_are_translated() -> None:
     found = translate(
         {

@@ -282,7 +282,7 @@ def test_a_job_that_was_fenced_before_its_commit_fails_with_the_reason(broker: F
 
 
 def test_the_record_is_written_without_compression(broker: FakeBroker) -> None:
-    job(broker, 30, **{"kafka.compression.type": "gzip"}).run(0)
+    job(broker, 30, **{"kafka.compression.type": "gzip", "kafka.compression.level": "6"}).run(0)
 
     batches = [batch for each in broker.batches(LOG) for batch in read_batches(each.raw)]
     assert {batch.codec for batch in batches if not batch.is_control} == {Codec.NONE}

@@ -58,7 +58,7 @@ def run(broker: FakeBroker, batches: list[Any], **more: str) -> TaskSummary:
     """One task, which is committed where it is part of a transaction."""
     given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "on.record.error": "dead-letter:letters", **more}
     if "topic" not in batches[0].schema.names:
-        given |= {"topic": "orders"}
+        given.setdefault("topic", "orders")
     options = SinkOptions.from_spark(given)
     kinds = {"string": "string", "binary": "binary", "int64": "bigint", "int32": "int", "double": "double"}
     columns = SinkColumns.of([(each.name, kinds[str(each.type)]) for each in batches[0].schema], options)
@@ -321,6 +321,22 @@ async def refused_one_by_one(broker: FakeBroker, rows: Sequence[Row], codec: Any
             except DeliveryError:
                 refused.append(row.key.encode())
     return refused
+
+
+def test_the_size_of_a_row_depends_on_the_codec_of_its_topic() -> None:
+    limited = TopicSpec(config=TopicConfig(1000))
+    with FakeBroker(topics={"orders": limited, "logs": limited, "letters": 1}) as broker:
+        for topic in ("orders", "logs"):
+            run(
+                broker,
+                [table([Row(topic, b"x" * 2000)])],
+                **{"kafka.compression.type": "logs:none,*:gzip", "topic": topic},
+            )
+
+        assert [each.key for each in broker.records("orders")] == [b"orders"]
+        [letter] = broker.records("letters")
+    assert letter.key == b"logs"
+    assert b"(compression none), more than max.message.bytes=1000" in (dict(letter.headers)["aioproducer.error"] or b"")
 
 
 def test_a_topic_that_stores_uncompressed_measures_what_it_stores(guarantee: dict[str, str]) -> None:

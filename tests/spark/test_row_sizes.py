@@ -46,8 +46,8 @@ def test_the_exact_size_is_that_of_the_batch_that_is_sent(
         TaskRun(options, columns).run([row])
 
         [batch] = broker.batches("orders")
-    assert sizes.encoded(row, 0).size == len(batch.sent)
-    [at_most] = sizes.may_become(sizes.at_most(row)).to_pylist()
+    assert sizes.encoded(row, 0, "orders").size == len(batch.sent)
+    [at_most] = sizes.may_become(sizes.at_most(row), "orders").to_pylist()
     assert at_most >= len(batch.sent)
 
 
@@ -59,5 +59,5 @@ def test_a_row_that_does_not_compress_is_expected_to_grow(codec: str) -> None:
     row = pa.record_batch({"value": [Random(1).randbytes(500_000)]})
 
     [plain] = sizes.at_most(row).to_pylist()
-    [at_most] = sizes.may_become(sizes.at_most(row)).to_pylist()
-    assert plain < sizes.encoded(row, 0).size <= at_most
+    [at_most] = sizes.may_become(sizes.at_most(row), "orders").to_pylist()
+    assert plain < sizes.encoded(row, 0, "orders").size <= at_most

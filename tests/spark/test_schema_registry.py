@@ -106,7 +106,7 @@ def test_a_schema_that_another_client_registers_at_the_same_moment_is_registered
     assert len(registry.requests) == 2
 
     registry.collisions = 2
-    with pytest.raises(SchemaRegistryError, match="of another client .*'orders-value' at the same moment"):
+    with pytest.raises(SchemaRegistryError, match=r"of another client .*'orders-value' at the same moment"):
         client.register("orders-value", SCHEMA)
 
 

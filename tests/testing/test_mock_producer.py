@@ -101,6 +101,16 @@ async def test_history_has_the_records_as_given_and_as_sent() -> None:
     assert watching.seen[0] == (0, "NoneType", (("by", b"interceptor"),))
 
 
+async def test_each_topic_is_compressed_with_its_codec() -> None:
+    async with MockProducer(compression_type={"logs": "zstd", "images": "none", "*": "gzip"}) as mock:
+        found: dict[str, set[int]] = {}
+        for topic in ("logs", "images", "orders"):
+            await mock.send(topic, b"value " * 100)
+            found[topic] = {batch.header.codec for batch in mock._cluster.partition(topic, 0).log.batches}
+
+    assert found == {"logs": {4}, "images": {0}, "orders": {1}}
+
+
 async def test_rows_of_a_table_are_in_the_history() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     async with MockProducer() as mock:

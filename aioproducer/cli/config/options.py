@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
+from aioproducer._config.compression import Compression, CompressionByTopic
 from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS
 from aioproducer._config.kinds import (
     AcksChoice,
@@ -129,6 +130,8 @@ def as_text(option: Option, value: object) -> str:
     """A value as it is written in a properties file; secrets are masked."""
     if value in (None, "", ()):
         return "not set"
+    if isinstance(value, CompressionByTopic):
+        return str(value)
     plain = json_value(option, value)
     if isinstance(plain, bool):
         return "true" if plain else "false"
@@ -141,6 +144,8 @@ def json_value(option: Option, value: object) -> Any:
         return "all" if value == -1 else str(value)
     if isinstance(value, Secret):
         return "***"
+    if isinstance(value, CompressionByTopic):
+        return dict(value)
     if isinstance(option.kind, Servers | Ciphers):
         return list(cast("tuple[str, ...]", value))
     is_plain = value is None or isinstance(value, bool | int | float | str)
@@ -171,6 +176,8 @@ def _values(kind: Kind) -> str:
             return f"{unit}at least {kind.low}" if kind.high == _NO_LIMIT else f"{unit}{kind.low} to {kind.high}"
         case Real():
             return f"{kind.low} to {kind.high}"
+        case Compression():
+            return f"{' | '.join(kind.choices)} | topic:codec,..."
         case Choice():
             return " | ".join(kind.choices)
         case AcksChoice():

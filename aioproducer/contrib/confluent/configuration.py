@@ -199,7 +199,7 @@ class _Reading:
             value = value.strip()
         if key == "security.protocol":
             return str(value).upper()
-        if key in ("compression.type", "enable.idempotence", "allow.auto.create.topics"):
+        if key in ("enable.idempotence", "allow.auto.create.topics"):
             return str(value).lower() if not isinstance(value, bool) else value
         if key == "linger.ms":
             return self._rounded(key, value)

@@ -134,7 +134,8 @@ class CommitLog:
         self, handle: TransactionHandle, job_id: str, value: str | None
     ) -> Mapping[TopicPartition, Written]:
         # One small record, uncompressed: the driver may lack the compression library.
-        async with Producer.attach(handle, self._config.replace(compression_type="none")) as writer:
+        config = self._config.replace(compression_type="none", compression_level=None)
+        async with Producer.attach(handle, config) as writer:
             await writer.send(self._topic, value, key=_key(handle.transactional_id, job_id), partition=_PARTITION)
         return writer.written
 

@@ -64,7 +64,7 @@ class DeadLetters:
                     f"A row names {topic!r} in the column 'topic', but that is the topic for dead letters. Choose "
                     "another topic for one of them."
                 )
-            faults = self._faults.find(table, self._rules(topic), _now_ms())
+            faults = self._faults.find(table, topic, self._rules(topic), _now_ms())
             if not faults:
                 yield topic, table
                 continue
@@ -83,7 +83,7 @@ class DeadLetters:
     def _without_refused_timestamps(self, rows: Any, errors: list[str]) -> Any:
         """The rows without the refused timestamps, which are added to the errors."""
         pa, compute = import_module("pyarrow"), import_module("pyarrow.compute")
-        refused = self._faults.of_timestamps(rows, self._rules(self.topic), _now_ms())
+        refused = self._faults.of_timestamps(rows, self.topic, self._rules(self.topic), _now_ms())
         for row in refused:
             stamp = format_timestamp(rows.column("timestamp")[row])
             errors[row] += f" The topic of dead letters does not accept its timestamp either: {stamp}."

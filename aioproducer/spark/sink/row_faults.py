@@ -33,18 +33,19 @@ class RowFaults:
         self._config = options.config
         self._measure = RowSizes(columns, options)
 
-    def find(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
-        """The faults of rows that do not fit a topic with these rules, by row number."""
-        return _found(_RULES, self._rows(table, rules, now_ms))
+    def find(self, table: Any, topic: str, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
+        """The faults of rows that do not fit the topic, which has these rules, by row number."""
+        return _found(_RULES, self._rows(table, topic, rules, now_ms))
 
-    def of_timestamps(self, table: Any, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
+    def of_timestamps(self, table: Any, topic: str, rules: TopicRules, now_ms: int) -> Mapping[int, str]:
         """The faults of the rows' timestamps, by row number."""
-        return _found(_RULES_OF_TIMESTAMPS, self._rows(table, rules, now_ms))
+        return _found(_RULES_OF_TIMESTAMPS, self._rows(table, topic, rules, now_ms))
 
-    def _rows(self, table: Any, rules: TopicRules, now_ms: int) -> _Rows:
+    def _rows(self, table: Any, topic: str, rules: TopicRules, now_ms: int) -> _Rows:
         timestamps = milliseconds(table.column("timestamp")) if self._columns.has("timestamp") else None
         keys = table.column("key") if self._columns.has("key") else None
-        return _Rows(table, keys, timestamps, self._measure.at_most(table), self._measure, self._config, rules, now_ms)
+        sizes = self._measure.at_most(table)
+        return _Rows(table, keys, timestamps, sizes, self._measure, self._config, topic, rules, now_ms)
 
 
 class _Rows(NamedTuple):
@@ -59,6 +60,7 @@ class _Rows(NamedTuple):
     sizes: Any
     measure: RowSizes
     config: ProducerConfig
+    topic: str
     rules: TopicRules
     now_ms: int
 
@@ -78,11 +80,11 @@ def _larger_than_a_request(rows: _Rows) -> Iterator[tuple[int, str]]:
 
 
 def _larger_than_the_topic_takes(rows: _Rows) -> Iterator[tuple[int, str]]:
-    limit, codec = rows.rules.max_message_bytes, rows.config.compression_type
+    limit, codec = rows.rules.max_message_bytes, rows.config.compression_of(rows.topic)
     if limit is None:
         return
-    for row in _where("greater", rows.measure.may_become(rows.sizes), limit):
-        batch = rows.measure.encoded(rows.table, row)
+    for row in _where("greater", rows.measure.may_become(rows.sizes, rows.topic), limit):
+        batch = rows.measure.encoded(rows.table, row, rows.topic)
         if batch.size > limit:
             yield (
                 row,

@@ -30,7 +30,6 @@ class RowSizes:
         self._columns = columns
         self._config = options.config
         self._headers = options.headers
-        self._codec = Codec[self._config.compression_type.upper()]
         self._overhead = BATCH_OVERHEAD + record_size_upper_bound(None, None, options.headers)
 
     def at_most(self, table: Any) -> Any:
@@ -41,23 +40,23 @@ class RowSizes:
             sizes = compute.add(sizes, _lengths(table.column("key")))
         return compute.add(sizes, _header_sizes(table.column("headers"))) if self._columns.has("headers") else sizes
 
-    def may_become(self, sizes: Any) -> Any:
+    def may_become(self, sizes: Any, topic: str) -> Any:
         """The maximum bytes of rows of these sizes, compressed or not: incompressible data become larger."""
-        if self._codec is Codec.NONE:
+        if self._config.compression_of(topic) == "none":
             return sizes
         compute = import_module("pyarrow.compute")
         # Snappy adds at most a sixth, and 36 bytes per block of 32 KiB; the others stay far below that.
         return compute.add(compute.add(sizes, compute.divide(sizes, 5)), 128)
 
-    def encoded(self, table: Any, row: int) -> EncodedBatch:
-        """One row as it is sent, with its exact size."""
+    def encoded(self, table: Any, row: int, topic: str) -> EncodedBatch:
+        """One row as it is sent to the topic, with its exact size."""
         key = _bytes(table, "key", row) if self._columns.has("key") else None
         headers = _pairs(table.column("headers")[row].as_py()) if self._columns.has("headers") else ()
         builder = RecordBatchBuilder()
         builder.append(
             0, key, _bytes(table, "value", row), [*headers, *self._headers]
         )  # the timestamp does not change the size
-        return encode_batch(builder, self._codec, self._config.compression_level)
+        return encode_batch(builder, Codec[self._config.compression_of(topic).upper()], self._config.compression_level)
 
 
 def _bytes(table: Any, column: str, row: int) -> bytes | None:

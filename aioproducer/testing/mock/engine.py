@@ -19,7 +19,6 @@ from aioproducer.errors import (
     ProtocolError,
     Unknown,
 )
-from aioproducer.record import Codec
 from aioproducer.testing.mock.client import NODE, MockClient
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ class MockSender(Sender):
         queue = self._queues.by_partition[batch.partition]
         if batch.encoded is None and not batch.is_sealing:
             self._book.note(batch)
-            batch.seal(self._codec, self._config.compression_level)
+            batch.seal(self._codec_of(batch), self._config.compression_level)
         if self._accumulator.drain_lone(queue, -1, now) is None:
             return False
         if offset is not None:
@@ -139,7 +138,7 @@ class MockEngine(Engine):
             metrics=self.metrics,
         )
 
-    def _make_sender(self, codec: Codec, random: Random) -> MockSender:
+    def _make_sender(self, random: Random) -> MockSender:
         return MockSender(
             self._cluster,
             self._book,
@@ -149,7 +148,6 @@ class MockEngine(Engine):
             self.sequences,
             self.metrics,
             log=self.log,
-            codec=codec,
             random=random.random,
             transactions=self.transactions,
             shared=self.shared,
