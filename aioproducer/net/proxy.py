@@ -136,13 +136,19 @@ class ProxyDialer:
             rdns=True,  # else the library would look names up, in the event loop's own threads
             forward=cast("Proxy", _Opened(opened)),
         )
+        cancelled: tuple[object, ...] | None = None
+        message = ""
         try:
             return await library.connect(address.host, address.port, timeout=_NEVER_S)
+        except asyncio.CancelledError as error:
+            cancelled = error.args
         except self._refused as error:
             message = self._explain(node, error.error_code, str(error))
         except Exception:  # a peer is never trusted: the library may fail in any way at what it reads
             message = self._explain(node, None, "")
-        # Outside the except clauses: the library's frames hold the credentials, and a cause would keep them.
+        # Outside the except clauses: the library's frames hold the credentials, and a cause or context would keep them.
+        if cancelled is not None:
+            raise asyncio.CancelledError(*cancelled)
         raise BrokerConnectionError(message)
 
     def _explain(self, node: Node, code: int | None, text: str) -> str:

@@ -73,7 +73,10 @@ class VirtualClock:
                 await asyncio.sleep(0)
 
     def restore(self) -> None:
-        """Give the event loop its clock back, which does not know the added time. Timers that are set keep their times."""
+        """Give the event loop its clock back, which does not know the added time.
+
+        Close producers first: timers keep their times, which the clock then reaches late.
+        """
         loop, self._loop, self._added = self._loop, None, 0.0
         if loop is not None:
             setattr(loop, "time", self._real)  # noqa: B010 - type checkers refuse an assignment

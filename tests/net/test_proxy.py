@@ -366,6 +366,7 @@ async def test_a_proxy_that_is_silent_has_no_longer_than_the_attempt(scheme: str
             f"Could not connect to broker {node} within 100 s: the proxy {scheme}://127.0.0.1:{proxy.port} accepted the "
             f"connection but did not connect to the broker in this time."
         )
+        assert not any("python_socks" in file for file in files_of(failed.value)), "its frames hold the password"
         await until(lambda: proxy.open == 0)
 
 

@@ -19,10 +19,10 @@ from aioproducer.serializers.schema_registry import (
     SchemaRegistryClient,
     SchemaRegistryError,
 )
-from aioproducer.serializers.schema_registry import (
-    _shared as shared,
-)
+from aioproducer.serializers.schema_registry import _api as api
+from aioproducer.serializers.schema_registry import _shared as shared
 from aioproducer.serializers.schema_registry import client as client_module
+from aioproducer.testing import VirtualClock
 from tests.schema_registry.conftest import VirtualTime
 from tests.schema_registry.registry import DROP, Registry, basic
 
@@ -440,6 +440,13 @@ async def test_a_client_is_for_one_event_loop(client: SchemaRegistryClient) -> N
         ("http://u:secret@a", {"bearer_token": "t"}, "use one"),
         ("http://a", {"bearer_token": "secret\n"}, "invalid bearer_token"),
         ("http://a", {"headers": {"X": "secret\r\n"}}, "invalid header 'X'"),
+        ("http://a", {"headers": {"X": "secret "}}, "invalid header 'X'"),
+        ("http://a", {"headers": {"X": 5}}, "invalid header 'X'"),
+        ("http://a", {"headers": {"X Y": "secret"}}, "invalid header 'X Y'"),
+        ("http://a", {"headers": {"Content-Length": "3"}}, "'Content-Length' .* is set by the client"),
+        ("http://a", {"headers": {"authorization": "secret"}, "bearer_token": "t"}, "'authorization' .* is set by"),
+        ("http://u:p@a", {"headers": {"Authorization": "secret"}}, "'Authorization' .* is set by the client"),
+        ("http://a", {"bearer_token": "secret "}, "invalid bearer_token"),
         ("http://a", {"timeout_s": 0}, "invalid timeout_s=0"),
         ("http://a", {"latest_ttl_s": float("nan")}, "invalid latest_ttl_s=nan"),
     ],
@@ -546,3 +553,85 @@ async def test_a_cancelled_pause_ends_the_request(
     await client.close()
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert len(registry.asked) == 1
+
+
+async def test_a_header_of_the_user_replaces_ours_whatever_its_case(registry: Registry) -> None:
+    async with SchemaRegistryClient(registry.url, headers={"ACCEPT": "text/html", "X-Team": "shop"}) as client:
+        await client.register("s", SCHEMA)
+
+    (asked,) = registry.asked
+    assert (asked.headers["accept"], asked.headers["x-team"]) == ("text/html", "shop")
+    assert asked.headers["accept-encoding"] == "identity"
+
+
+async def test_a_token_that_cannot_be_sent_is_not_shown() -> None:
+    async with SchemaRegistryClient("http://localhost:1", bearer_token=lambda: "SECRET ") as client:
+        with pytest.raises(SchemaRegistryError, match="bearer_token returned an invalid token") as caught:
+            await client.latest("s")
+
+    assert not caught.value.retriable
+    assert "SECRET" not in str(caught.value)
+
+
+async def test_a_token_must_come_within_the_time_of_a_request(registry: Registry, virtual_clock: VirtualClock) -> None:
+    asked = asyncio.Event()
+
+    async def token() -> str:
+        asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with SchemaRegistryClient(registry.url, bearer_token=token, timeout_s=500.0) as client:
+        waiting = asyncio.create_task(client.latest("s"))
+        for _ in range(client_module._ROUNDS):
+            await asked.wait()
+            asked.clear()
+            virtual_clock.advance(501.0)
+        with pytest.raises(SchemaRegistryError, match="no response in 500 s"):
+            await waiting
+
+
+async def test_a_compressed_response_is_refused_before_it_is_read() -> None:
+    """Some bytes of it may become gigabytes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Encoding: zstd\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with SchemaRegistryClient(f"http://127.0.0.1:{port}") as client:
+            with pytest.raises(SchemaRegistryError, match=r"sent a response that is encoded \('zstd'\)"):
+                await client.latest("s")
+
+
+@pytest.mark.parametrize("content", [b"[" * 200_000, b'{"id": true}'])
+async def test_what_is_no_schema_id_is_refused(content: bytes) -> None:
+    with pytest.raises(SchemaRegistryError, match="is not a schema registry"):
+        api.id_in("http://a", api.answer_in("http://a", content))
+
+
+def test_a_response_whose_version_is_no_number_is_refused() -> None:
+    reference = {"name": "n", "subject": "s", "version": float("inf")}
+    with pytest.raises(SchemaRegistryError, match="its response has no schema"):
+        api.registered_in("http://a", {"id": 1, "version": 1, "schema": "{}", "references": [reference]})
+
+
+async def test_a_client_is_closed_in_its_own_event_loop(client: SchemaRegistryClient) -> None:
+    await client.register("s", SCHEMA)
+
+    with pytest.raises(WrongEventLoop, match="close it there"):
+        await asyncio.to_thread(asyncio.run, client.close())
+
+    assert await client.register("t", SCHEMA) == 100, "it still works"
+
+
+async def test_an_environment_that_httpx_refuses_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "ftp://me:SECRET@a")
+    async with SchemaRegistryClient("http://a") as client:
+        with pytest.raises(SchemaRegistryError, match=r"HTTP client cannot be created .*HTTP_PROXY") as caught:
+            await client.latest("s")
+
+    assert "SECRET" not in str(caught.value)

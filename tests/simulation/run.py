@@ -190,6 +190,8 @@ class World:
     def _calm(self, misfortunes: asyncio.Task[None]) -> None:
         misfortunes.cancel()
         self.chaos.mend()
+        for program in self._programs if self.kind == "idempotent" else ():
+            program.calm_since = self.loop.time()
 
     async def _program(self) -> None:
         common = (self.loop, self.dice, self.story, self.ledger, _TOPICS, self.pause_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -35,6 +36,8 @@ _ACTIONS: Final = ("send", "enqueue", "enqueue", "burst", "burst", "nowait", "ma
 _MOST_IN_BURST: Final = 30
 #: Free memory, in bytes, in which each record has room.
 _MUCH: Final = 2_500
+#: Virtual seconds after the last fault, in which a record gets to its partition: the longest request time-out, twice.
+_ENOUGH_S: Final = 25.0
 #: So often memory may be given back at the moment in which a call gives up waiting for it.
 _COINCIDENCES: Final = 3
 
@@ -50,6 +53,8 @@ class Program:
         self._numbers: dict[str, int] = {}
         #: Records of different sizes make callers wait for memory.
         self._padding = dice.choice((0, 0, 50, 400))
+        #: The time since which all is well.
+        self.calm_since = math.inf
         self.problems: list[str] = []
         self._in_vain = 0
 
@@ -72,6 +77,9 @@ class Program:
             entry.reported = Reported.UNKNOWN if isinstance(error, KafkaError) else Reported.ABANDONED
         if error is not None and _is_hasty(error):
             self.problems.append(f"hasty: {entry.value!r} was given up, because {error.__cause__}")
+        waited = self._loop.time() - self.calm_since
+        if entry.is_accepted and isinstance(error, (NotWrittenTimeout, UnknownTimeout)) and waited > _ENOUGH_S:
+            self.problems.append(f"starved: {entry.value!r} ran out of time, {waited:.0f} s after all was well")
         words = "" if error is None else f" ({type(error).__name__})"
         self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
 

@@ -238,7 +238,7 @@ def answer_in(url: str, content: bytes) -> dict[str, Any]:
     """
     try:
         found: Any = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaRegistryError(f"The server at {url} is not a schema registry: it did not send JSON.") from error
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
@@ -246,7 +246,7 @@ def answer_in(url: str, content: bytes) -> dict[str, Any]:
 def id_in(url: str, answer: Mapping[str, Any]) -> int:
     """The schema id in a response; raises `SchemaRegistryError` if it has none, or one that a record cannot hold."""
     found: Any = answer.get("id")
-    if not isinstance(found, int) or not 0 <= found < 1 << 31:
+    if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < 1 << 31:
         raise SchemaRegistryError(f"The server at {url} is not a schema registry: its response has no schema id.")
     return found
 
@@ -263,7 +263,7 @@ def registered_in(url: str, answer: Mapping[str, Any], schema_id: int | None = N
         try:
             references = tuple(_reference(each) for each in answer.get("references") or ())
             rules = tuple(_rules(answer.get("ruleSet") or {}))
-        except (LookupError, TypeError, ValueError, AttributeError):
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             pass
         else:
             number = id_in(url, answer) if schema_id is None else schema_id
@@ -302,7 +302,7 @@ def refusal(
     """
     code, message = _error_in(content, reason)
     kind = RegistryUnavailable if status >= _ILL else SchemaRegistryError
-    is_collision = status == _CONFLICT and _AT_ONCE in message
+    is_collision = status == _CONFLICT and _AT_ONCE in message and "ncompatible" not in message
     if status == _NO_SUCH and code not in _NO_SUCH_SCHEMA:
         text = f"There is no schema registry at {url}: {message} Check the address and its path."
     else:
@@ -339,6 +339,6 @@ def _error_in(content: bytes, reason: str) -> tuple[int | None, str]:
         number: Any = found.get("error_code")
         code = number if isinstance(number, int) else None
         message = str(found["message"])
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         pass
     return code, " ".join(message[:_MAX_REASON].split()).rstrip(".") + "."

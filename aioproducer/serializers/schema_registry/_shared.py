@@ -11,6 +11,7 @@ from aioproducer.serializers.schema_registry._api import SchemaRegistryError
 
 __all__ = ["CLOSED", "RecentlyUsed", "SingleFlight"]
 
+_CANCELLED = "The request to the schema registry was cancelled."
 CLOSED = "The SchemaRegistryClient is closed: create a new one, and close it after the producers that use it."
 
 K = TypeVar("K", bound=Hashable)
@@ -83,7 +84,7 @@ class SingleFlight:
                 self._forget(key, flight)
                 flight.task.cancel()
         if flight.task.cancelled():
-            raise SchemaRegistryError(CLOSED)
+            raise SchemaRegistryError(CLOSED if self._is_closed else _CANCELLED)
         return cast("T", flight.task.result())
 
     async def close(self) -> None:

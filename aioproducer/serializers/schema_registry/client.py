@@ -7,6 +7,7 @@ import inspect
 import json
 import logging
 import random
+import re
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
@@ -59,6 +60,8 @@ _FIRST_PAUSE_S: Final = 0.5
 _CACHED: Final = 1000
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _OK: Final = range(200, 300)
+_PLAIN: Final = {"accept-encoding": "identity"}
+_OWN_HEADERS: Final = frozenset({"accept-encoding", "content-length", "content-type", "host", "transfer-encoding"})
 _ADVICE: Final = Advice(
     login="pass basic_auth=(user, password) or bearer_token=...",
     missing=" auto_register_schemas=True registers it.",
@@ -107,7 +110,8 @@ class SchemaRegistryClient:
         self._addresses = _addresses(url, basic_auth, bearer_token)
         self._bearer_token = bearer_token
         self._ssl_context = ssl_context
-        self._headers = {"Accept": ACCEPT, **_checked_headers(headers or {})}
+        has_login = bearer_token is not None or any(each.user_info is not None for each in self._addresses)
+        self._headers = {"accept": ACCEPT, **_checked_headers(headers or {}, has_login=has_login), **_PLAIN}
         self._timeout_s = _positive("timeout_s", timeout_s)
         self._latest_ttl_s = _positive("latest_ttl_s", latest_ttl_s)
         self._ids: RecentlyUsed[Hashable, int] = RecentlyUsed(_CACHED)
@@ -206,11 +210,15 @@ class SchemaRegistryClient:
     async def close(self) -> None:
         """End all requests, whose callers get a `SchemaRegistryError`, and close the connections.
 
-        Cached ids remain available to serializers. Cancellation: no request goes on, but connections may stay open.
+        Cached ids remain available to serializers. Raises `WrongEventLoop` if another event loop uses the client.
+        Cancellation: no request goes on, but connections may stay open.
         """
+        loop = self._loop
+        if loop is not None and not loop.is_closed() and loop is not asyncio.get_running_loop():
+            raise WrongEventLoop("The SchemaRegistryClient is used in another event loop: close it there.")
         self._is_closed = True
         http, self._http = self._http, None
-        if self._loop is not asyncio.get_running_loop():  # they ended with their event loop
+        if loop is None or loop.is_closed():  # the connections ended with their event loop
             return
         await self._flights.close()
         if http is not None:
@@ -288,22 +296,19 @@ class SchemaRegistryClient:
 
     async def _attempt(self, address: Address, request: ApiRequest) -> dict[str, Any]:
         httpx = _httpx()
-        headers = await self._headers_for(address)
-        content = None
-        if request.body is not None:
-            headers["Content-Type"] = CONTENT_TYPE
-            content = json.dumps(request.body).encode()
-        http = self._http
-        if http is None:
-            verify = True if self._ssl_context is None else self._ssl_context
-            http = self._http = httpx.AsyncClient(verify=verify, timeout=self._timeout_s)
+        http = self._client()
         url = address.url + request.path
         try:
-            async with (
-                asyncio.timeout(self._timeout_s),
-                http.stream(request.method, url, content=content, headers=headers) as response,
-            ):
-                received = await _read(address.url, response)
+            async with asyncio.timeout(self._timeout_s):
+                headers = await self._headers_for(address)
+                content = None
+                if request.body is not None:
+                    headers["content-type"] = CONTENT_TYPE
+                    content = json.dumps(request.body).encode()
+                async with http.stream(request.method, url, content=content, headers=headers) as response:
+                    received = await _read(address.url, response)
+        except httpx.LocalProtocolError:  # its text may have the header
+            raise SchemaRegistryError(f"A request to the schema registry at {address.url} cannot be written.") from None
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError) as error:
             raise invalid_address(address.url, error) from error
         except TimeoutError as error:
@@ -314,12 +319,25 @@ class SchemaRegistryClient:
             raise refusal(address.url, response.status_code, response.reason_phrase, received, request, _ADVICE)
         return answer_in(address.url, received)
 
+    def _client(self) -> httpx.AsyncClient:
+        if self._http is None:
+            verify = True if self._ssl_context is None else self._ssl_context
+            try:
+                self._http = _httpx().AsyncClient(verify=verify, timeout=self._timeout_s)
+            except Exception as error:  # foreign code, which reads the environment; its text may have a login
+                raise SchemaRegistryError(
+                    f"The schema registry's HTTP client cannot be created ({type(error).__name__}): check SSL_CERT_FILE, "
+                    "SSL_CERT_DIR, and the proxies in HTTP_PROXY, HTTPS_PROXY and ALL_PROXY."
+                ) from None
+        assert self._http is not None
+        return self._http
+
     async def _headers_for(self, address: Address) -> dict[str, str]:
         headers = dict(self._headers)
         if self._bearer_token is not None:
-            headers["Authorization"] = f"Bearer {await _token(self._bearer_token)}"
+            headers["authorization"] = f"Bearer {await _token(self._bearer_token)}"
         elif address.user_info is not None:
-            headers["Authorization"] = "Basic " + b64encode(address.user_info.encode()).decode()
+            headers["authorization"] = "Basic " + b64encode(address.user_info.encode()).decode()
         return headers
 
 
@@ -334,8 +352,11 @@ def _httpx() -> Any:
 
 
 async def _read(url: str, response: httpx.Response) -> bytes:
+    encoding = response.headers.get("content-encoding", "identity")
+    if encoding != "identity":  # it was not asked for, and a few bytes could become gigabytes
+        raise SchemaRegistryError(f"The server at {url} sent a response that is encoded ({encoding!r}).")
     received = bytearray()
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         received += chunk
         if len(received) > _MOST_BYTES:
             raise SchemaRegistryError(
@@ -392,15 +413,24 @@ def _addresses(
     return tuple(Address(address.url, user_info) for address in found)
 
 
-def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def _checked_headers(headers: Mapping[str, str], *, has_login: bool) -> dict[str, str]:
+    """The headers with names in lower case, as HTTP compares them."""
+    found: dict[str, str] = {}
     for name, value in headers.items():
-        if not name or not _is_header_value(name) or not _is_header_value(value):
-            raise ConfigError(f"invalid header {name!r} for the schema registry: must be printable ASCII text.")
-    return dict(headers)
+        if re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) is None or not _is_header_value(value):
+            raise ConfigError(
+                f"invalid header {name!r} for the schema registry: the name must be a word, and the value printable ASCII "
+                "text without spaces around it."
+            )
+        if name.lower() in _OWN_HEADERS or (has_login and name.lower() == "authorization"):
+            raise ConfigError(f"The header {name!r} for the schema registry is set by the client: leave it out.")
+        found[name.lower()] = value
+    return found
 
 
-def _is_header_value(text: str) -> bool:
-    return text.isascii() and text.isprintable()
+def _is_header_value(text: object) -> bool:
+    """Whether it can be sent as it is; anything else would be quoted in an error, and may be secret."""
+    return isinstance(text, str) and text.isascii() and text.isprintable() and text == text.strip() != ""
 
 
 def _positive(name: str, value: float) -> float:

@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.client import HTTPException, InvalidURL
 from typing import IO, Any, Final
 from urllib.error import HTTPError, URLError
@@ -90,7 +91,7 @@ class SchemaRegistry:
         except RegistryUnavailable:
             raise
         except SchemaRegistryError as error:
-            if not error.retriable:
+            if not error.retriable or error.status != HTTPStatus.CONFLICT:
                 raise
         return self._id(request)  # another client has registered it at the same moment
 
