@@ -572,3 +572,11 @@ async def test_a_send_that_is_cancelled_while_it_waits_for_the_registry_sends_no
         await producer.send("orders", USER_1)
 
     assert len(broker.records("orders")) == 1
+
+
+async def test_a_strategy_must_return_a_name(client: SchemaRegistryClient) -> None:
+    nameless = cast("Any", lambda ctx, name: None)
+    serializer = AvroSerializer(client, {"type": "string"}, subject_name_strategy=nameless)
+
+    with pytest.raises(SerializationError, match="subject_name_strategy returned None; it must return"):
+        await cast("Any", serializer("x", SerializationContext("t", MessageField.VALUE)))

@@ -103,7 +103,8 @@ class RegistrySerializer(ABC):
         return latest is not None and latest.id == known.schema_id
 
     async def _ask_and_write(self, subject: str, obj: object, ctx: SerializationContext) -> bytes:
-        if not isinstance(subject, str):
+        named: object = subject
+        if not isinstance(named, str):
             raise SerializationError(f"subject_name_strategy returned {subject!r}; it must return the subject's name.")
         known = await self._latest(subject) if self._use_latest else await self._own(subject)
         if subject not in self._known and len(self._known) >= _MOST_SUBJECTS:
