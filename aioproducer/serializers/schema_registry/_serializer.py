@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, cast
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.serializers.schema_registry._api import RegisteredSchema, SchemaReference, SchemaRegistryError
@@ -103,8 +103,7 @@ class RegistrySerializer(ABC):
         return latest is not None and latest.id == known.schema_id
 
     async def _ask_and_write(self, subject: str, obj: object, ctx: SerializationContext) -> bytes:
-        named: object = subject
-        if not isinstance(named, str):
+        if not isinstance(cast("object", subject), str):
             raise SerializationError(f"subject_name_strategy returned {subject!r}; it must return the subject's name.")
         known = await self._latest(subject) if self._use_latest else await self._own(subject)
         if subject not in self._known and len(self._known) >= _MOST_SUBJECTS:
