@@ -608,7 +608,7 @@ async def test_a_compressed_response_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize("content", [b"[" * 200_000, b'{"id": true}'])
-async def test_what_is_no_schema_id_is_refused(content: bytes) -> None:
+async def test_an_answer_without_a_schema_id_is_refused(content: bytes) -> None:
     with pytest.raises(SchemaRegistryError, match="is not a schema registry"):
         api.id_in("http://a", api.answer_in("http://a", content))
 
