@@ -30,7 +30,6 @@ from aioproducer.serializers.schema_registry._serializer import RegistrySerializ
 from aioproducer.spark.avro.registry import SchemaRegistry
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened
-from tests.needs import not_here
 from tests.schema_registry.apicurio import ApicurioUnavailable, running_apicurio
 from tests.schema_registry.messages import Address, City, Inner, Order, Place
 
@@ -86,8 +85,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         with running_apicurio(tmp_path_factory.mktemp("apicurio")) as url:
             yield url
-    except ApicurioUnavailable as error:
-        not_here(str(error))
+    except ApicurioUnavailable as error:  # optional, as the README says: a build must not depend on this download
+        pytest.skip(str(error))
 
 
 @pytest.fixture
