@@ -103,10 +103,21 @@ class _Abort(Exception):
     """The work wants no commit."""
 
 
-async def shop(servers: str, topic: str, name: str, seed: int, ledger: Ledger, enough: Callable[[], bool]) -> None:
+async def shop(
+    servers: str,
+    topic: str,
+    name: str,
+    seed: int,
+    ledger: Ledger,
+    enough: Callable[[], bool],
+    *,
+    has_rivals: bool = True,
+) -> None:
     """Make transactions under one transactional id, with a new producer now and then, until there are enough.
 
-    Raises `ProducerFenced` when another one has taken over.
+    Raises `ProducerFenced` when another one has taken over. Without rivals only a broker that was started again can fence
+    this one: its log does not have the epoch before the last bump, so it takes a repeated InitProducerId, whose response
+    was lost, for one of an old producer.
     """
     chance = random.Random(seed)
     made = 0
@@ -124,8 +135,11 @@ async def shop(servers: str, topic: str, name: str, seed: int, ledger: Ledger, e
                 made += 1
                 try:
                     await _transact(producer, topic, f"{name}.{seed}.{made}", chance, ledger)
-                except ProducerFenced:
-                    raise
+                except ProducerFenced as error:
+                    if has_rivals or "InitProducerId" not in str(error):
+                        raise
+                    logger.warning("%s goes on with a new producer: %s", name, error)
+                    break
                 except (CommitUnknown, ReopenRequired, TransactionFatal) as error:
                     if isinstance(error, TransactionFatal) and not _is_of_a_broker_that_stops(error):
                         raise

@@ -192,7 +192,7 @@ async def test_each_transaction_is_seen_wholly_or_not_at_all(kafka: KafkaCluster
     servers, enough = kafka.bootstrap_servers, partial(ledger.is_known_of, transactions)
     async with asyncio.TaskGroup() as group:
         for number in range(2):
-            group.create_task(shop(servers, topic, f"{topic}-task-{number}", 0, ledger, enough))
+            group.create_task(shop(servers, topic, f"{topic}-task-{number}", 0, ledger, enough, has_rivals=False))
         for number, ends in enumerate((("killed", "fenced"), ("fenced", "killed"))):
             name = f"{topic}-process-{number}"
             group.create_task(one_after_the_other(servers, topic, name, itertools.cycle(ends), ledger, enough))
