@@ -235,7 +235,7 @@ class Watch:
         is_part = _is_part(batch, line)
         if known is not None and is_new and not is_part and (known.is_doubtful or known.fate is not Fate.REFUSED):
             yield f"a sequence is used again, for another batch, while the first one is {known.fate.value}"
-        if known is None and batch.name.sequence != line.next and not is_part:
+        if known is None and batch.name.sequence != line.next and not _is_within(batch, line):
             yield f"a sequence is left out: {line.next} is next"
         if is_new and not is_part:
             yield from _overtaken(batch, line)
@@ -247,6 +247,14 @@ def _overtaken(batch: _Batch, line: _Line) -> Iterator[str]:
         is_behind_written = line.is_acknowledged and _precedes(each.name.sequence, line.written_up_to)
         if is_open and not is_behind_written and _precedes(each.name.sequence, batch.name.sequence):
             yield f"a new batch is sent before sequence {each.name.sequence}, which is {each.fate.value}"
+
+
+def _is_within(batch: _Batch, line: _Line) -> bool:
+    """Whether it begins within a batch that was too large: the last parts may be given up before they are sent."""
+    return any(
+        each.is_too_large and (batch.name.sequence - each.name.sequence) % _SEQUENCES < each.count
+        for each in (*line.batches.values(), *line.wholes)
+    )
 
 
 def _is_part(batch: _Batch, line: _Line) -> bool:

@@ -39,7 +39,7 @@ _MUCH: Final = 2_500
 #: Virtual seconds after the last fault, in which a record gets to its partition: the longest request time-out, twice.
 _ENOUGH_S: Final = 25.0
 #: So often memory may be given back at the moment in which a call gives up waiting for it.
-_COINCIDENCES: Final = 3
+_COINCIDENCES: Final = 12
 
 
 class Program:
@@ -57,6 +57,7 @@ class Program:
         self.calm_since = math.inf
         self.problems: list[str] = []
         self._in_vain = 0
+        self._in_doubt: set[str] = set()
 
     def _entry(self, caller: str, topic: str | None = None) -> Entry:
         number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
@@ -78,8 +79,12 @@ class Program:
         if error is not None and _is_hasty(error):
             self.problems.append(f"hasty: {entry.value!r} was given up, because {error.__cause__}")
         waited = self._loop.time() - self.calm_since
-        if entry.is_accepted and isinstance(error, (NotWrittenTimeout, UnknownTimeout)) and waited > _ENOUGH_S:
+        # Behind a batch whose fate is unknown, another one in doubt is repeated until its time is over.
+        is_free = entry.is_accepted and entry.topic not in self._in_doubt
+        if is_free and isinstance(error, (NotWrittenTimeout, UnknownTimeout)) and waited > _ENOUGH_S:
             self.problems.append(f"starved: {entry.value!r} ran out of time, {waited:.0f} s after all was well")
+        if entry.reported in (Reported.UNKNOWN, Reported.ABANDONED):
+            self._in_doubt.add(entry.topic)
         words = "" if error is None else f" ({type(error).__name__})"
         self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
 
@@ -167,6 +172,7 @@ class Callers(Program):
             await producer.send_many(entries[0].topic, records)
         except (SendManyError, KafkaError):
             reported = Reported.ABANDONED
+            self._in_doubt.add(entries[0].topic)
         for entry in entries:
             entry.reported = reported
         self._story.add(self._loop.time(), f"{entries[0].caller} {entries[0].number} and four more: {reported.value}")
