@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml  # type: ignore[import-untyped]  # its types are another package
 
 from aioproducer._twin import implementation
 from tests.wheel_check import check_native_modules, check_origin, check_records

@@ -72,7 +72,7 @@ class CompressionByTopic(Mapping[str, CompressionType]):
 class Compression(Choice):
     """The name of a codec, or a mapping from topics to names; in text, ``topic:codec`` separated by commas."""
 
-    def convert(self, name: str, value: object) -> str | CompressionByTopic:  # type: ignore[override]
+    def convert(self, name: str, value: object) -> str | CompressionByTopic:  # type: ignore[override]  # more than text
         if not isinstance(value, Mapping):
             return super().convert(name, value)
         given = cast("Mapping[object, object]", value)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from aiokafka.partitioner import DefaultPartitioner  # type: ignore[import-untyped]
+from aiokafka.partitioner import DefaultPartitioner  # type: ignore[import-untyped]  # it has no types
 from faststream.kafka import KafkaBroker as FastStreamKafkaBroker
 from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
 

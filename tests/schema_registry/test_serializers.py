@@ -456,6 +456,7 @@ async def test_invalid_arguments_are_refused(client: SchemaRegistryClient) -> No
         (lambda: JsonSchemaSerializer(client, "{"), "invalid JSON Schema: it is not JSON"),
         (lambda: JsonSchemaSerializer(client, "5"), "must be an object"),
         (lambda: JsonSchemaSerializer(client, {"type": "thing"}), "invalid JSON Schema: 'thing' is not valid"),
+        (lambda: JsonSchemaSerializer(client, {"$schema": 5}), "must be the URL of a draft"),
         (lambda: AvroSerializer(client, USER, use_latest_version=True), "needs auto_register_schemas=False"),
         (lambda: ProtobufSerializer(client, cast("Any", int)), "takes the class of a Protobuf message"),
         (lambda: AvroSerializer(client, USER, subject_name_strategy=cast("Any", "topic")), "must be a function"),
@@ -572,6 +573,14 @@ async def test_a_send_that_is_cancelled_while_it_waits_for_the_registry_sends_no
         await producer.send("orders", USER_1)
 
     assert len(broker.records("orders")) == 1
+
+
+async def test_a_reference_that_is_no_avro_is_reported(client: SchemaRegistryClient) -> None:
+    await client.register("proto", 'syntax = "proto3";', schema_type="PROTOBUF")
+    serializer = AvroSerializer(client, {"type": "string"}, references=[SchemaReference("leaf", "proto", 1)])
+
+    with pytest.raises(SchemaRegistryError, match=r"reference 'leaf' \(subject 'proto'\) is not JSON"):
+        await cast("Any", serializer("x", SerializationContext("t", MessageField.VALUE)))
 
 
 async def test_a_strategy_must_return_a_name(client: SchemaRegistryClient) -> None:

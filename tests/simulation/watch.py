@@ -251,16 +251,17 @@ def _overtaken(batch: _Batch, line: _Line) -> Iterator[str]:
 
 def _is_within(batch: _Batch, line: _Line) -> bool:
     """Whether it begins within a batch that was too large: the last parts may be given up before they are sent."""
-    return any(
-        each.is_too_large and (batch.name.sequence - each.name.sequence) % _SEQUENCES < each.count
-        for each in (*line.batches.values(), *line.wholes)
-    )
+    return _ends_within(batch.name.sequence, 1, line)
 
 
 def _is_part(batch: _Batch, line: _Line) -> bool:
     """Whether it is a part of a batch that was too large."""
+    return _ends_within(batch.name.sequence, batch.count, line)
+
+
+def _ends_within(sequence: int, count: int, line: _Line) -> bool:
     return any(
-        each.is_too_large and (batch.name.sequence - each.name.sequence) % _SEQUENCES + batch.count <= each.count
+        each.is_too_large and (sequence - each.name.sequence) % _SEQUENCES + count <= each.count
         for each in (*line.batches.values(), *line.wholes)
     )
 

@@ -71,7 +71,12 @@ class AvroSerializer(RegistrySerializer):
         """The definitions of the references, and of theirs, by the names that a schema may use for them."""
         named: dict[str, Any] = {}
         for reference, found in await referenced(self._client, references):
-            schema: Any = json.loads(found.schema)
+            try:
+                schema: Any = json.loads(found.schema)
+            except ValueError as error:
+                raise SchemaRegistryError(
+                    f"The schema of the reference {reference.name!r} (subject {reference.subject!r}) is not JSON: {error}."
+                ) from error
             named[reference.name] = schema
             full = _name_in(schema)
             if full is not None:
@@ -134,7 +139,7 @@ def _name_in(schema: Any) -> str | None:
     if name is None:
         kind = found.get("type")
         return kind if isinstance(kind, str) else None
-    return f"{space}.{name}" if space and "." not in name else str(name)
+    return f"{space}.{name}" if space and "." not in str(name) else str(name)
 
 
 def _parsed(text: str, named: Mapping[str, Any]) -> object:
@@ -142,6 +147,7 @@ def _parsed(text: str, named: Mapping[str, Any]) -> object:
     schemas = {**deepcopy(dict(named)), "$root": json.loads(text)}
     repository = _library("fastavro.repository")
 
+    # Its base is known only once fastavro is imported.
     class Repository(repository.AbstractSchemaRepository):  # type: ignore[misc, name-defined]
         def load(self, name: str) -> object:
             try:

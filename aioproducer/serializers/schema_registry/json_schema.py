@@ -117,6 +117,9 @@ def _validation(schema: object, named: Sequence[tuple[str, Any]]) -> Any:
     """A function that raises ValidationError, with the first line of the reason, for an object that does not match."""
     jsonschema, referencing = _library("jsonschema"), _library("referencing")
     default = _library("referencing.jsonschema").DRAFT7
+    draft = cast("Mapping[str, object]", schema).get("$schema", "") if isinstance(schema, Mapping) else ""
+    if not isinstance(draft, str):
+        raise ConfigError(f"invalid JSON Schema: its $schema is {draft!r}, and must be the URL of a draft.")
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft7Validator)
     try:
         kind.check_schema(schema)
