@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, NoReturn, TypeAlias, Unpack, cast
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.serializers.schema_registry._api import RegisteredSchema, SchemaReference, SchemaRegistryError
@@ -14,8 +14,9 @@ from aioproducer.serializers.schema_registry.subjects import SubjectNameStrategy
 
 if TYPE_CHECKING:
     from aioproducer.serializers import SerializationContext
+    from aioproducer.serializers.schema_registry._options import Options
 
-__all__ = ["RegistrySerializer", "ToDict", "Write", "missing_library", "wire_prefix"]
+__all__ = ["RegistrySerializer", "TextSerializer", "ToDict", "Write", "missing_library", "wire_prefix"]
 
 #: Writes an object with one schema, without the prefix.
 Write: TypeAlias = Callable[[Any], bytes]
@@ -160,3 +161,48 @@ class RegistrySerializer(ABC):
     @abstractmethod
     async def _writer_of(self, found: RegisteredSchema) -> Write:
         """The function that writes with a schema from the registry."""
+
+
+class TextSerializer(RegistrySerializer):
+    """A serializer whose schema is text that its references complete; raises `ConfigError` without a schema."""
+
+    def __init__(
+        self,
+        client: SchemaRegistryClient | str,
+        *,
+        text: str | None,
+        name: str | None,
+        to_dict: ToDict | None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(client, name=name, to_dict=to_dict, **options)
+        self._text = text
+        self._writer: Write | None = None
+        if text is None and not self._use_latest:
+            raise ConfigError(f"{type(self).__name__} needs a schema, unless use_latest_version=True.")
+        if text is not None and not self._references:
+            self._writer = self._compiled(text, {})
+
+    async def _own_schema(self) -> tuple[str, Sequence[SchemaReference]]:
+        assert self._text is not None
+        return self._text, self._references
+
+    async def _own_writer(self) -> Write:
+        if self._writer is None:
+            assert self._text is not None
+            self._writer = self._compiled(self._text, await self._named(self._references))
+        return self._writer
+
+    async def _writer_of(self, found: RegisteredSchema) -> Write:
+        try:
+            return self._compiled(found.schema, await self._named(found.references))
+        except ConfigError as error:
+            raise SchemaRegistryError(f"The schema with id {found.id} is not usable: {error}") from error
+
+    @abstractmethod
+    async def _named(self, references: Sequence[SchemaReference]) -> dict[str, Any]:
+        """The schemas that the references stand for, by the names that a schema uses for them."""
+
+    @abstractmethod
+    def _compiled(self, text: str, named: Mapping[str, Any]) -> Write:
+        """The function that writes with a schema. Raises `ConfigError` if it is invalid."""

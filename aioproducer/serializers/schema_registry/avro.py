@@ -10,10 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from aioproducer.errors import ConfigError, SerializationError
-from aioproducer.serializers.schema_registry._api import RegisteredSchema, SchemaReference, SchemaRegistryError
+from aioproducer.serializers.schema_registry._api import SchemaReference, SchemaRegistryError
 from aioproducer.serializers.schema_registry._options import Options
 from aioproducer.serializers.schema_registry._references import referenced
-from aioproducer.serializers.schema_registry._serializer import RegistrySerializer, ToDict, Write, missing_library
+from aioproducer.serializers.schema_registry._serializer import TextSerializer, ToDict, Write, missing_library
 
 if TYPE_CHECKING:
     from aioproducer.serializers.schema_registry.client import SchemaRegistryClient
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AvroSerializer"]
 
 
-class AvroSerializer(RegistrySerializer):
+class AvroSerializer(TextSerializer):
     """Objects as Avro, with the bytes of confluent-kafka's ``AvroSerializer``.
 
     ``schema`` is Avro's JSON, as text or as an object; None if ``use_latest_version`` is set. Records are mappings, or
@@ -42,30 +42,9 @@ class AvroSerializer(RegistrySerializer):
         **options: Unpack[Options],
     ) -> None:
         _library("fastavro")
-        self._text = None if schema is None else _text_of(schema)
-        name = None if self._text is None else _name_in(json.loads(self._text))
-        super().__init__(client, name=name, to_dict=to_dict, **options)
-        self._writer: Write | None = None
-        if self._text is None and not self._use_latest:
-            raise ConfigError("AvroSerializer needs a schema, unless use_latest_version=True.")
-        if self._text is not None and not self._references:
-            self._writer = self._compiled(self._text, {})
-
-    async def _own_schema(self) -> tuple[str, Sequence[SchemaReference]]:
-        assert self._text is not None
-        return self._text, self._references
-
-    async def _own_writer(self) -> Write:
-        if self._writer is None:
-            assert self._text is not None
-            self._writer = self._compiled(self._text, await self._named(self._references))
-        return self._writer
-
-    async def _writer_of(self, found: RegisteredSchema) -> Write:
-        try:
-            return self._compiled(_text_of(found.schema), await self._named(found.references))
-        except ConfigError as error:
-            raise SchemaRegistryError(f"The schema with id {found.id} is not usable: {error}") from error
+        text = None if schema is None else _text_of(schema)
+        name = None if text is None else _name_in(json.loads(text))
+        super().__init__(client, text=text, name=name, to_dict=to_dict, **options)
 
     async def _named(self, references: Sequence[SchemaReference]) -> dict[str, Any]:
         """The definitions of the references, and of theirs, by the names that a schema may use for them."""
@@ -84,7 +63,7 @@ class AvroSerializer(RegistrySerializer):
         return named
 
     def _compiled(self, text: str, named: Mapping[str, Any]) -> Write:
-        parsed = _parsed(text, named)
+        parsed = _parsed(_text_of(text), named)
         kind: object = cast("Mapping[str, object]", parsed).get("type") if isinstance(parsed, dict) else parsed
         if kind == "bytes":
             return _plain_bytes

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from aioproducer.errors import ConfigError, SerializationError
 from aioproducer.serializers import JsonSerializer
-from aioproducer.serializers.schema_registry._api import RegisteredSchema, SchemaReference, SchemaRegistryError
+from aioproducer.serializers.schema_registry._api import SchemaReference
 from aioproducer.serializers.schema_registry._options import Options
 from aioproducer.serializers.schema_registry._references import referenced
-from aioproducer.serializers.schema_registry._serializer import RegistrySerializer, ToDict, Write, missing_library
+from aioproducer.serializers.schema_registry._serializer import TextSerializer, ToDict, Write, missing_library
 
 if TYPE_CHECKING:
     from aioproducer.serializers.schema_registry.client import SchemaRegistryClient
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonSchemaSerializer"]
 
 
-class JsonSchemaSerializer(RegistrySerializer):
+class JsonSchemaSerializer(TextSerializer):
     """Objects as JSON, with the bytes of confluent-kafka's ``JSONSerializer``.
 
     ``schema`` is a JSON Schema, as text or as an object; None if ``use_latest_version`` is set. Objects are validated as
@@ -46,39 +46,18 @@ class JsonSchemaSerializer(RegistrySerializer):
         self._validate = validate
         if validate:
             _library("jsonschema")
-        self._text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
-        parsed = None if self._text is None else _parsed(self._text)
+        text = schema if schema is None or isinstance(schema, str) else json.dumps(schema)
+        parsed = None if text is None else _parsed(text)
         name = cast("Mapping[str, Any]", parsed).get("title") if isinstance(parsed, dict) else None
-        super().__init__(client, name=name, to_dict=to_dict, **options)
         self._encode = JsonSerializer()
-        self._writer: Write | None = None
-        if self._text is None and not self._use_latest:
-            raise ConfigError("JsonSchemaSerializer needs a schema, unless use_latest_version=True.")
-        if self._text is not None and not self._references:
-            self._writer = self._compiled(self._text, ())
+        super().__init__(client, text=text, name=name, to_dict=to_dict, **options)
 
-    async def _own_schema(self) -> tuple[str, Sequence[SchemaReference]]:
-        assert self._text is not None
-        return self._text, self._references
-
-    async def _own_writer(self) -> Write:
-        if self._writer is None:
-            assert self._text is not None
-            self._writer = self._compiled(self._text, await self._named(self._references))
-        return self._writer
-
-    async def _writer_of(self, found: RegisteredSchema) -> Write:
-        try:
-            return self._compiled(found.schema, await self._named(found.references))
-        except ConfigError as error:
-            raise SchemaRegistryError(f"The schema with id {found.id} is not usable: {error}") from error
-
-    async def _named(self, references: Sequence[SchemaReference]) -> Sequence[tuple[str, Any]]:
+    async def _named(self, references: Sequence[SchemaReference]) -> dict[str, Any]:
         if not self._validate:
-            return ()
-        return [(each.name, _parsed(found.schema)) for each, found in await referenced(self._client, references)]
+            return {}
+        return {each.name: _parsed(found.schema) for each, found in await referenced(self._client, references)}
 
-    def _compiled(self, text: str, named: Sequence[tuple[str, Any]]) -> Write:
+    def _compiled(self, text: str, named: Mapping[str, Any]) -> Write:
         encode, mismatch = self._encode, self._mismatch
         check = _validation(_parsed(text), named) if self._validate else None
 
@@ -113,7 +92,7 @@ def _parsed(text: str) -> object:
     return cast("object", found)
 
 
-def _validation(schema: object, named: Sequence[tuple[str, Any]]) -> Any:
+def _validation(schema: object, named: Mapping[str, Any]) -> Any:
     """A function that raises ValidationError, with the first line of the reason, for an object that does not match."""
     jsonschema, referencing = _library("jsonschema"), _library("referencing")
     default = _library("referencing.jsonschema").DRAFT7
@@ -126,7 +105,10 @@ def _validation(schema: object, named: Sequence[tuple[str, Any]]) -> Any:
     except jsonschema.SchemaError as error:
         raise ConfigError(f"invalid JSON Schema: {error.message}.") from error
     registry = referencing.Registry().with_resources(
-        [(name, referencing.Resource.from_contents(each, default_specification=default)) for name, each in named]
+        [
+            (name, referencing.Resource.from_contents(each, default_specification=default))
+            for name, each in named.items()
+        ]
     )
     best_match = jsonschema.exceptions.best_match
     validator = kind(schema, registry=registry)
