@@ -100,6 +100,7 @@ def broken(program: _Program) -> list[str]:
         (*_WRITTEN, send(1), lose, send(0, epoch=1, value=b"after it was given up"), answer()),
         (send(0, 4), answer(ErrorCode.MESSAGE_TOO_LARGE), send(0, 2), answer(), send(2, 2), answer(), send(4)),
         (send(0), lose, send(0), answer(ErrorCode.MESSAGE_TOO_LARGE), send(0, value=b"smaller"), answer()),
+        (*_WRITTEN, send(1, value=b"a"), send(2, value=b"b"), lose, send(0, 1, 1, b"a"), lose, send(1, 1, 1, b"b")),
     ],
 )
 def test_a_client_that_keeps_the_rules_is_not_reported(program: _Program) -> None:
@@ -117,6 +118,10 @@ def test_a_client_that_keeps_the_rules_is_not_reported(program: _Program) -> Non
             "while the first one is in doubt",
         ),
         ((*_WRITTEN, *[send(number) for number in range(1, 7)]), "more batches are in flight than a broker remembers"),
+        (
+            (*_WRITTEN, send(1, value=b"a"), lose, send(0, 1, 1, b"a"), lose, send(1, 1, 1, b"b")),
+            "a new batch is sent before sequence 0, which is in doubt",
+        ),
         ((send(0), send(1)), "several batches are in flight before the first one is written"),
         ((*_WRITTEN, send(1), send(1)), "a batch is in flight twice"),
         ((*_WRITTEN, send(1), send(0, epoch=1)), "an epoch begins while batches of another one are in flight"),

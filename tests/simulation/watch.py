@@ -59,6 +59,7 @@ class _Batch:
     count: int
     crc: int
     topic_id: UUID
+    records: bytes
     fate: Fate = Fate.IN_FLIGHT
     is_doubtful: bool = False  # an attempt may have been written
     is_too_large: bool = False  # parts follow in its place
@@ -99,6 +100,7 @@ class Watch:
         self._cluster = cluster
         self._names: dict[UUID, str] = {}
         self._lines: dict[tuple[str, int, int], dict[int, _Line]] = {}
+        self._epochs: dict[tuple[str, int, bytes], int] = {}  # the last one in which these records were sent
         self._connections: dict[int, _Connection] = {}
 
     # -- what the client does -----------------------------------------------------------------------------------------
@@ -188,9 +190,11 @@ class Watch:
         for topic in request.topic_data:
             name = self._name(topic.name, topic.topic_id)
             for each in topic.partition_data:
-                header: Sequence[Any] = _HEADER.unpack_from(b"".join(map(bytes, _pieces(each.records))))
+                data = b"".join(map(bytes, _pieces(each.records)))
+                header: Sequence[Any] = _HEADER.unpack_from(data)
                 producer_id, epoch, sequence, count = header[9:13]
-                yield _Batch(_Name(name, each.index, producer_id, epoch, sequence), count, header[4], topic.topic_id)
+                named = _Name(name, each.index, producer_id, epoch, sequence)
+                yield _Batch(named, count, header[4], topic.topic_id, data[_HEADER.size :])
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
@@ -204,6 +208,7 @@ class Watch:
         line = epochs.setdefault(epoch, _Line())
         for problem in self._broken(batch, epochs, line):
             self.problems.append(f"{problem}: {topic}-{partition}, sequence {sequence} of {producer_id}/{epoch}")
+        self._epochs[topic, partition, batch.records] = epoch
         known = line.batches.get(sequence)
         if known is not None and known.crc == batch.crc:
             known.fate, known.topic_id = Fate.IN_FLIGHT, batch.topic_id
@@ -238,11 +243,14 @@ class Watch:
         if known is None and batch.name.sequence != line.next and not _is_within(batch, line):
             yield f"a sequence is left out: {line.next} is next"
         if is_new and not is_part:
-            yield from _overtaken(batch, line)
+            has_new_number = self._epochs.get((*batch.name[:2], batch.records), batch.name.epoch) != batch.name.epoch
+            yield from _overtaken(batch, line, has_new_number)
 
 
-def _overtaken(batch: _Batch, line: _Line) -> Iterator[str]:
+def _overtaken(batch: _Batch, line: _Line, has_new_number: bool) -> Iterator[str]:
     for each in line.batches.values():
+        if has_new_number and each.is_doubtful:
+            continue  # it may be given up by now: the one that got its number with it decides its fate
         is_open = each.fate in (Fate.REFUSED, Fate.IN_DOUBT)
         is_behind_written = line.is_acknowledged and _precedes(each.name.sequence, line.written_up_to)
         if is_open and not is_behind_written and _precedes(each.name.sequence, batch.name.sequence):
