@@ -47,7 +47,7 @@ class MetricsPush:
         self._by_broker = by_broker
         self._telemetry: Telemetry | None = None
         self._can_begin = asyncio.Event()
-        self._id: asyncio.Future[UUID] = asyncio.get_running_loop().create_future()
+        self._known: asyncio.Future[UUID] | None = None  # created when it is needed: most programs never ask for the id
 
     def look_again(self) -> None:
         """A broker that was connected may support it."""
@@ -71,15 +71,20 @@ class MetricsPush:
         )
         self._telemetry = telemetry
         await telemetry.run()
-        if not self._id.done():
-            self._id.set_exception(
-                UnsupportedVersion("The brokers refuse the requests for their metrics of this client.")
-            )
-            self._id.exception()  # seen: perhaps no call waits for it
+        known = self._id
+        if not known.done():
+            known.set_exception(UnsupportedVersion("The brokers refuse the requests for their metrics of this client."))
+            known.exception()  # seen: perhaps no call waits for it
+
+    @property
+    def _id(self) -> asyncio.Future[UUID]:
+        if self._known is None:
+            self._known = asyncio.get_running_loop().create_future()
+        return self._known
 
     def _learn(self, client_instance_id: UUID) -> None:
         if self._id.done():  # a broker may give another one, after it has forgotten the first
-            self._id = asyncio.get_running_loop().create_future()
+            self._known = None
         self._id.set_result(client_instance_id)
 
     async def client_instance_id(self, deadline: float) -> UUID:

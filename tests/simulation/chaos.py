@@ -8,9 +8,11 @@ from typing import Final
 
 from aioproducer.testing.broker.cluster_state import CoordinatorType
 from aioproducer.testing.broker.fake_cluster import FakeCluster
+from aioproducer.testing.broker.log import PartitionLog, ProducerState
 from tests.simulation.faults import Dice, Story
 from tests.simulation.loop import SimulatedLoop
 from tests.simulation.network import Network
+from tests.simulation.traits import Traits
 
 __all__ = ["Chaos"]
 
@@ -86,12 +88,15 @@ class Chaos:
         story: Story,
         topics: Sequence[str],
         transactional_ids: Sequence[str],
+        traits: Traits,
     ) -> None:
         self._loop, self._cluster, self._network = loop, cluster, network
         self._dice, self._story, self._topics, self._ids = dice, story, topics, transactional_ids
         self._pause_s = dice.choice((0.05, 0.5, 3.0))
         #: The topics that were deleted and created again: what was in them is gone.
         self.erased: set[str] = set()
+        #: The values of records that a node lost after it had written them.
+        self.lost: set[bytes] = set()
         self._misfortunes: Sequence[Callable[[], str]] = (
             self._crash,
             self._crash,
@@ -113,6 +118,8 @@ class Chaos:
             self._disconnect,
             self._stall,
             self._jump,
+            *((self._lose_appends,) * 4 if traits.loses_appends else ()),
+            *((self._forget,) * 3 if traits.is_forgotten else ()),
         )
 
     async def run(self) -> None:
@@ -147,6 +154,21 @@ class Chaos:
             self._cluster.elect_without(node_id)
         self._loop.call_later(self._dice.seconds(0.01, 5.0), self._restart, node_id)
         return f"node {node_id} crashes{', and others lead its partitions' if elects else ''}"
+
+    def _lose_appends(self) -> str:
+        """A leader crashes, and what it appended last is on no other disk; with an unclean election, or without."""
+        topic = self._cluster.topic(self._dice.choice(self._topics))
+        partition = self._dice.choice(topic.partitions)
+        if partition.leader in self._network.down or partition.leader < 0:
+            return f"{topic.name}-{partition.index} has no leader"
+        node_id, count = partition.leader, self._dice.choice((1, 1, 2, 6))
+        self._network.stop(node_id)
+        lost = _cut(partition.log, count)
+        self.lost.update(lost)
+        self._cluster.node(node_id).registered = False
+        self._cluster.elect_without(node_id)
+        self._loop.call_later(self._dice.seconds(0.01, 5.0), self._restart, node_id)
+        return f"node {node_id} crashes, and {topic.name}-{partition.index} has lost {len(lost)} records"
 
     def _restart(self, node_id: int) -> None:
         if node_id in self._network.down:
@@ -208,6 +230,15 @@ class Chaos:
         self.erased.add(topic)
         return f"{topic} is deleted and created again"
 
+    def _forget(self) -> str:
+        topic = self._dice.choice(self._topics)
+        if self._network.watch.has_open_beginning(topic):
+            return f"{topic} forgets no producer"
+        producer_ids = sorted({each for log in self._cluster.logs(topic) for each in log.producers})
+        for producer_id in producer_ids:
+            self._cluster.forget_producer(producer_id, topic=topic, disown=True)
+        return f"{topic} has forgotten {len(producer_ids)} producers"
+
     # -- responses ----------------------------------------------------------------------------------------------------
 
     def _refuse(self) -> str:
@@ -252,3 +283,15 @@ class Chaos:
         ms = self._dice.choice((-7_200_000, -1_000, 1_000, 7_200_000))
         self._loop.jump(ms)
         return f"the wall clock jumps by {ms} ms"
+
+
+def _cut(log: PartitionLog, count: int) -> Sequence[bytes]:
+    """Take the last batches out of a log, and the producers' state to what the rest says; returns the lost values."""
+    kept, cut = log.batches[:-count], log.batches[-count:]
+    log.batches = kept
+    log.end_offset = kept[-1].last_offset + 1 if kept else log.start_offset
+    log.producers = {}
+    for batch in kept:
+        state = log.producers.setdefault(batch.header.producer_id, ProducerState(batch.header.producer_epoch))
+        state.remember(batch.header, batch.base_offset, batch.header.max_timestamp)
+    return [record.value or b"" for batch in cut for record in batch.records]

@@ -21,13 +21,22 @@ class Rules:
     ordered: bool = True
 
 
-def verdict(cluster: FakeCluster, ledger: Ledger, rules: Rules, erased: Collection[str] = frozenset()) -> Sequence[str]:
-    """Every broken promise, in a sentence. What was in the topics ``erased`` need not be there any more."""
+def verdict(
+    cluster: FakeCluster,
+    ledger: Ledger,
+    rules: Rules,
+    erased: Collection[str] = frozenset(),
+    lost: Collection[bytes] = frozenset(),
+) -> Sequence[str]:
+    """Every broken promise, in a sentence.
+
+    What was in the topics ``erased`` need not be there any more, nor the values that brokers have ``lost``.
+    """
     records = [record for log in cluster.logs() for record in log.records()]
     return [
         *_aliens(records, ledger),
-        *_numbers(records, ledger, rules, erased),
-        *_places(records, ledger, erased),
+        *_numbers(records, ledger, rules, erased, lost),
+        *_places(records, ledger, erased, lost),
         *(_disorder(records, ledger) if rules.ordered else ()),
         *_transactions(cluster, ledger),
     ]
@@ -42,13 +51,15 @@ def _aliens(records: Sequence[LoggedRecord], ledger: Ledger) -> Iterator[str]:
             yield f"misrouted: {record.value!r} is in {record.topic}-{record.partition} with the key {record.key!r}"
 
 
-def _numbers(records: Sequence[LoggedRecord], ledger: Ledger, rules: Rules, erased: Collection[str]) -> Iterator[str]:
+def _numbers(
+    records: Sequence[LoggedRecord], ledger: Ledger, rules: Rules, erased: Collection[str], lost: Collection[bytes]
+) -> Iterator[str]:
     found = Counter(record.value for record in records)
     for value, entry in ledger.entries.items():
         count = found[value]
         if entry.reported is Reported.PENDING:
             yield f"unresolved: the caller of {value!r} got no outcome"
-        elif entry.reported is Reported.WRITTEN and not count and entry.topic not in erased:
+        elif entry.reported is Reported.WRITTEN and not count and entry.topic not in erased and value not in lost:
             yield f"lost: {value!r} was acknowledged"
         elif entry.reported is Reported.NOT_WRITTEN and count:
             yield f"wrong outcome: {value!r} is in the log, and was reported as not written"
@@ -56,10 +67,12 @@ def _numbers(records: Sequence[LoggedRecord], ledger: Ledger, rules: Rules, eras
             yield f"doubled: {value!r} is in the log {count} times"
 
 
-def _places(records: Sequence[LoggedRecord], ledger: Ledger, erased: Collection[str]) -> Iterator[str]:
+def _places(
+    records: Sequence[LoggedRecord], ledger: Ledger, erased: Collection[str], lost: Collection[bytes]
+) -> Iterator[str]:
     at = {(record.topic, record.partition, record.offset): record.value for record in records}
     for value, entry in ledger.entries.items():
-        if entry.reported is not Reported.WRITTEN or entry.offset is None or entry.topic in erased:
+        if entry.reported is not Reported.WRITTEN or entry.offset is None or entry.topic in erased or value in lost:
             continue
         if at.get((entry.topic, entry.partition or 0, entry.offset)) != value:
             yield f"wrong offset: {value!r} is not at {entry.topic}-{entry.partition}, offset {entry.offset}"

@@ -29,6 +29,7 @@ _LONE: Final = "engine.lone_batch"
 _ANSWERS: Final = "engine.produce_answers"
 _CODES: Final = "core.produce_error_codes"
 _CONNECTION: Final = "net.connection"
+_HAND_OVER: Final = "intake.hand_over"
 
 MUTANTS: Final[Sequence[Mutant]] = (
     # -- sequences and epochs
@@ -412,5 +413,66 @@ MUTANTS: Final[Sequence[Mutant]] = (
         _ANSWERS,
         "verdict = produce_verdict(answer.error_code)",
         "verdict = ProduceVerdict.COMPLETE",
+    ),
+    # -- the end of the sequences, threads, pauses, and brokers that lose or forget
+    Mutant(
+        "the sequences go on after 2^31 - 1",
+        _SEQUENCES,
+        "return (sequence + count) % _SEQUENCES",
+        "return sequence + count",
+    ),
+    Mutant(
+        "the sequence 2^31 - 1 is left out",
+        _SEQUENCES,
+        "_SEQUENCES = 2**31\n",
+        "_SEQUENCES = 2**31 - 1\n",
+    ),
+    Mutant(
+        "a record from a thread overtakes those that wait for its topic",
+        _HAND_OVER,
+        "            if topic not in queues:\n                try:",
+        "            if True:\n                try:",
+    ),
+    Mutant(
+        "a burst of records from threads is taken only once",
+        _HAND_OVER,
+        "            self._is_awake = True\n        self.loop.call_soon(self.take)\n",
+        "            self._is_awake = True\n            self.loop.call_soon(self.take)\n",
+    ),
+    Mutant(
+        "a record from a thread that has to wait is forgotten",
+        _HAND_OVER,
+        "            queue.records.append((handle, deadline))\n            return\n",
+        "            return\n",
+    ),
+    Mutant(
+        "the records that wait when the producer is closed get no outcome",
+        _HAND_OVER,
+        "            for handle, _ in records:\n                self._refuse(handle, why)\n",
+        "            del why\n",
+    ),
+    Mutant(
+        "a round trip does not wait for the records before it",
+        _HAND_OVER,
+        "        if not tasks:\n            return timeout\n        began",
+        "        if True:\n            return timeout\n        began",
+    ),
+    Mutant(
+        "a queue stays in a pause for ever",
+        _QUEUES,
+        "        self._pause.end()\n        for queue in list(self._pausing):\n            self.place(queue, now)\n",
+        "        self._pause.end()\n",
+    ),
+    Mutant(
+        "a batch whose broker may have lost it gets a new number",
+        _RETRIES,
+        "elif batch.possibly_written and (self._sequences.is_next(batch) or self._follows_unrepeated(batch)):",
+        "elif False:",
+    ),
+    Mutant(
+        "a batch that a forgetful broker may have written gets a new number",
+        _RETRIES,
+        "forgotten = answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written",
+        "forgotten = False",
     ),
 )

@@ -7,28 +7,34 @@ import gc
 import itertools
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence, Set
+from collections.abc import Awaitable, Generator, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from random import Random
 from typing import Any, Final
 
 from aioproducer import Producer
 from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.core.transactions.handle import TransactionHandle
 from aioproducer.errors import KafkaError, NotWritten, ProducerStateError
+from aioproducer.intake.hand_over import HandOver
 from aioproducer.testing.broker.cluster_state import TopicSpec
 from aioproducer.testing.broker.fake_cluster import FakeCluster
 from aioproducer.testing.broker.log import TopicConfig
 from aioproducer.transactions.client import TransactionCoordinatorClient
+from aioproducer.types import TopicPartition
 from tests.simulation.chaos import Chaos
 from tests.simulation.faults import Dice, Story
 from tests.simulation.judge import Rules, verdict
 from tests.simulation.ledger import Ledger, Reported
 from tests.simulation.loop import Livelock, SimulatedLoop
 from tests.simulation.network import Network, Weather
+from tests.simulation.numbers import hear, wear
 from tests.simulation.shared import SharedTransactions
-from tests.simulation.workload import Callers, Transactions
+from tests.simulation.threads import Threads
+from tests.simulation.traits import Traits
+from tests.simulation.workload import Callers, Program, Transactions
 
 __all__ = ["KINDS", "Outcome", "World", "simulate"]
 
@@ -41,6 +47,10 @@ _TRANSACTIONAL_ID: Final = "shop"
 _PATIENCE_S: Final = 400.0
 #: The bytes that the headers of the parts of split batches may owe.
 _DEBT: Final = 1_000
+#: One seed of so many looks for futures that nothing will ever end: that takes longer than most simulations.
+_FUTURES_OF: Final = 50
+#: The longest piece of work of a busy client, in virtual seconds.
+_LONGEST_WORK_S: Final = 0.004
 #: Virtual seconds in which a record must get to its partition then.
 _SOON_S: Final = 60.0
 
@@ -75,7 +85,7 @@ def simulate(
         seed,
         world.kind,
         world.story.digest,
-        [*problems, *verdict(world.cluster, world.ledger, judged, world.erased)],
+        [*problems, *verdict(world.cluster, world.ledger, judged, world.erased, world.chaos.lost)],
         world.dice.happened,
         len(world.ledger.entries),
         world.loop.time(),
@@ -87,11 +97,14 @@ class World:
     """Everything of one simulation."""
 
     def __init__(self, seed: int, kind: str | None, left_out: Set[int], *, keeps: bool) -> None:
+        self.seed = seed
         self.dice = dice = Dice(seed, left_out)
         chosen = dice.choice(KINDS)
         #: In fair weather nothing goes wrong, so the client has no reason to send anything twice.
         self.is_fair = dice.is_calm = dice.choice((True, False, False, False))
         self.kind = kind or chosen
+        self.traits = Traits.of(seed, self.kind)
+        self._work = Random(seed) if self.traits.is_busy else None
         self.story = Story(keeps=keeps)
         self.ledger = Ledger()
         self.loop = SimulatedLoop()
@@ -104,13 +117,13 @@ class World:
         self.network = Network(self.loop, self.cluster, dice, Weather(dice), self.story)
         self.loop.network = self.network
         ids = [_TRANSACTIONAL_ID] if self.kind in ("transactional", "shared") else []
-        self.chaos = Chaos(self.loop, self.cluster, self.network, dice, self.story, _TOPICS, ids)
+        self.chaos = Chaos(self.loop, self.cluster, self.network, dice, self.story, _TOPICS, ids, self.traits)
         self.pause_s = dice.choice((0.001, 0.05, 0.5))
         self.options = self._options()
         self.erased = self.chaos.erased
         self._pools: list[Any] = []
         self._producers: list[Producer] = []
-        self._programs: list[Callers] = []
+        self._programs: list[Program] = []
         self._least_free = 0
         self._problems: list[str] = []
 
@@ -144,7 +157,7 @@ class World:
     def run(self) -> Sequence[str]:
         """Run the program; returns what went wrong beside the records."""
         self.loop.set_exception_handler(self._unhandled)
-        with _clocks(self.loop):
+        with _clocks(self.loop, self._work):
             try:
                 self.loop.run_until_complete(self._main())
             except Livelock as error:
@@ -208,6 +221,12 @@ class World:
         )
         engine = producer._engine  # pyright: ignore[reportPrivateUsage]
         assert engine is not None
+        hear(engine.sequences, self.network.watch)
+        if self.traits.is_worn:
+            partitions = [TopicPartition(log.topic, log.partition) for log in self.cluster.logs()]
+            wear(engine.sequences, self.cluster, self.network.watch, partitions, self.dice.choice((1, 20, 60)))
+        hand_over = producer.hand_over if self.traits.has_threads else None
+        threads = self._run_threads(producer, hand_over, Threads(*common))
         self._pools.append(engine.pool)
         self.network.watch.look = partial(self._look_at_memory, engine.pool)
         self._programs.append(program)
@@ -216,7 +235,17 @@ class World:
             self.story.add(self.loop.time(), "the producer is closed")
             await producer.close(timeout=self.dice.seconds(0.0, 5.0))
         await callers
+        await threads
         await self._finish(producer)
+        if hand_over is not None:
+            hand_over.end()
+
+    def _run_threads(self, producer: Producer, hand_over: HandOver | None, threads: Threads) -> Awaitable[None]:
+        if hand_over is None:
+            return asyncio.sleep(0)
+        self._programs.append(threads)
+        count, records = self.dice.choice((1, 3)), self.dice.choice((10, 80))
+        return asyncio.create_task(threads.run(producer, hand_over, count, records))
 
     async def _transactions(self, program: Transactions) -> None:
         """One program, or two that fence each other again and again."""
@@ -289,23 +318,38 @@ class World:
         for pool in self._pools:
             if pool.used:
                 yield f"left behind: {pool.used} bytes of buffer_memory"
+        yield from (f"left behind: the connection to node {wire.node_id}" for wire in self.network.open)
+        if self.seed % _FUTURES_OF == 0:
+            yield from (f"left behind: {future!r}" for future in _pending(self.loop))
 
 
 @contextmanager
-def _clocks(loop: SimulatedLoop) -> Generator[None]:
+def _clocks(loop: SimulatedLoop, work: Random | None) -> Generator[None]:
     """Let the clocks of `time` be simulated; no other way in exists, and none is wanted in the producer.
 
     The producer stamps records by `time.time_ns`, and measures how long its own work takes by `time.perf_counter`: here it
-    takes no time.
+    takes no time, or up to four milliseconds each time that it looks.
     """
-    time_ns, perf_counter, disabled = time.time_ns, time.perf_counter, logging.root.manager.disable
-    time.time_ns, time.perf_counter = loop.time_ns, loop.time
+
+    def perf_counter() -> float:
+        if work is not None:
+            loop.stall(round(work.random() * _LONGEST_WORK_S, 6))
+        return loop.time()
+
+    originals, disabled = (time.time_ns, time.perf_counter, time.monotonic), logging.root.manager.disable
+    time.time_ns, time.perf_counter, time.monotonic = loop.time_ns, perf_counter, loop.time
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        time.time_ns, time.perf_counter = time_ns, perf_counter
+        time.time_ns, time.perf_counter, time.monotonic = originals
         logging.disable(disabled)
+
+
+def _pending(loop: SimulatedLoop) -> Sequence[asyncio.Future[Any]]:
+    gc.collect()
+    futures: list[asyncio.Future[Any]] = [each for each in gc.get_objects() if isinstance(each, asyncio.Future)]
+    return [each for each in futures if each.get_loop() is loop and not each.done()]
 
 
 def _ignore(loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:

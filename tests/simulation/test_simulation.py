@@ -186,7 +186,14 @@ def test_each_mutant_is_a_change_of_one_place_that_still_compiles() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    "name", ["a sequence is used twice", "memory is given back twice", "a request is never given up"]
+    "name",
+    [
+        "a sequence is used twice",
+        "memory is given back twice",
+        "a request is never given up",
+        "the sequences go on after 2^31 - 1",
+        "a record from a thread that has to wait is forgotten",
+    ],
 )
 def test_a_mutant_is_found(name: str) -> None:
     (mutant,) = [each for each in MUTANTS if each.name == name]

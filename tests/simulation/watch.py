@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 from uuid import UUID
 
 from aioproducer.core.produce_error_codes import may_be_written
@@ -59,7 +59,6 @@ class _Batch:
     count: int
     crc: int
     topic_id: UUID
-    records: bytes
     fate: Fate = Fate.IN_FLIGHT
     is_doubtful: bool = False  # an attempt may have been written
     is_too_large: bool = False  # parts follow in its place
@@ -100,8 +99,27 @@ class Watch:
         self._cluster = cluster
         self._names: dict[UUID, str] = {}
         self._lines: dict[tuple[str, int, int], dict[int, _Line]] = {}
-        self._epochs: dict[tuple[str, int, bytes], int] = {}  # the last one in which these records were sent
+        self._numbered_again: set[_Name] = set()
         self._connections: dict[int, _Connection] = {}
+
+    def assume(self, partition: tuple[str, int], producer_id: int, epoch: int, next_sequence: int) -> None:
+        """Everything before this sequence was written before the simulation began."""
+        line = _Line(next=next_sequence, written_up_to=next_sequence, is_acknowledged=True)
+        self._lines[(*partition, producer_id)] = {epoch: line}
+
+    def number_again(self, partition: tuple[str, int], producer_id: int, epoch: int, sequence: int) -> None:
+        """A batch that had a number gets this one, in a new epoch."""
+        self._numbered_again.add(_Name(*partition, producer_id, epoch, sequence))
+
+    def has_open_beginning(self, topic: str) -> bool:
+        """Whether a copy of the first batch of an epoch may be on its way: a forgetful broker would accept it."""
+        return any(
+            batch.name.sequence == 0 and (batch.is_doubtful or batch.fate is not Fate.WRITTEN)
+            for (name, _, _), epochs in self._lines.items()
+            if name == topic
+            for line in epochs.values()
+            for batch in (*line.batches.values(), *line.wholes)
+        )
 
     # -- what the client does -----------------------------------------------------------------------------------------
 
@@ -190,11 +208,9 @@ class Watch:
         for topic in request.topic_data:
             name = self._name(topic.name, topic.topic_id)
             for each in topic.partition_data:
-                data = b"".join(map(bytes, _pieces(each.records)))
-                header: Sequence[Any] = _HEADER.unpack_from(data)
+                header: Sequence[Any] = _HEADER.unpack_from(b"".join(map(bytes, _pieces(each.records))))
                 producer_id, epoch, sequence, count = header[9:13]
-                named = _Name(name, each.index, producer_id, epoch, sequence)
-                yield _Batch(named, count, header[4], topic.topic_id, data[_HEADER.size :])
+                yield _Batch(_Name(name, each.index, producer_id, epoch, sequence), count, header[4], topic.topic_id)
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
@@ -208,7 +224,6 @@ class Watch:
         line = epochs.setdefault(epoch, _Line())
         for problem in self._broken(batch, epochs, line):
             self.problems.append(f"{problem}: {topic}-{partition}, sequence {sequence} of {producer_id}/{epoch}")
-        self._epochs[topic, partition, batch.records] = epoch
         known = line.batches.get(sequence)
         if known is not None and known.crc == batch.crc:
             known.fate, known.topic_id = Fate.IN_FLIGHT, batch.topic_id
@@ -243,18 +258,16 @@ class Watch:
         if known is None and batch.name.sequence != line.next and not _is_within(batch, line):
             yield f"a sequence is left out: {line.next} is next"
         if is_new and not is_part:
-            has_new_number = self._epochs.get((*batch.name[:2], batch.records), batch.name.epoch) != batch.name.epoch
-            yield from _overtaken(batch, line, has_new_number)
+            yield from self._overtaken(batch, line)
 
-
-def _overtaken(batch: _Batch, line: _Line, has_new_number: bool) -> Iterator[str]:
-    for each in line.batches.values():
-        if has_new_number and each.is_doubtful:
-            continue  # it may be given up by now: the one that got its number with it decides its fate
-        is_open = each.fate in (Fate.REFUSED, Fate.IN_DOUBT)
-        is_behind_written = line.is_acknowledged and _precedes(each.name.sequence, line.written_up_to)
-        if is_open and not is_behind_written and _precedes(each.name.sequence, batch.name.sequence):
-            yield f"a new batch is sent before sequence {each.name.sequence}, which is {each.fate.value}"
+    def _overtaken(self, batch: _Batch, line: _Line) -> Iterator[str]:
+        if batch.name in self._numbered_again:
+            return  # those that got their numbers with it may be given up by now: this one decides their fate
+        for each in line.batches.values():
+            is_open = each.fate in (Fate.REFUSED, Fate.IN_DOUBT)
+            is_behind_written = line.is_acknowledged and _precedes(each.name.sequence, line.written_up_to)
+            if is_open and not is_behind_written and _precedes(each.name.sequence, batch.name.sequence):
+                yield f"a new batch is sent before sequence {each.name.sequence}, which is {each.fate.value}"
 
 
 def _is_within(batch: _Batch, line: _Line) -> bool:
@@ -279,4 +292,4 @@ def _precedes(sequence: int, other: int) -> bool:
 
 
 def _pieces(records: Any) -> Sequence[Any]:
-    return records if isinstance(records, (list, tuple)) else (records,)
+    return cast("Sequence[Any]", records) if isinstance(records, (list, tuple)) else (records,)
