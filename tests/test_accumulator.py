@@ -2426,6 +2426,53 @@ def test_each_topic_has_its_codec_and_one_without_a_codec_is_not_compressed() ->
     assert rig.accumulator.lanes["t"].sticky.ratio == 1.0
 
 
+@pytest.mark.parametrize(("supports", "expected"), [(True, Codec.ZSTD), (False, Codec.LZ4), (None, Codec.LZ4)], ids=str)
+def test_a_batch_is_sealed_with_the_codec_that_its_leader_supports(supports: bool | None, expected: Codec) -> None:
+    rig = Rig(codec=Codec.ZSTD, old_codec=Codec.LZ4)
+    asked: list[TopicPartition] = []
+
+    def supports_zstd(partition: TopicPartition) -> bool | None:
+        asked.append(partition)
+        return supports
+
+    rig.accumulator.sealing.supports_zstd = supports_zstd
+    rig.put()
+
+    (batch,) = rig.drain()
+
+    assert batch.encoded is not None
+    assert batch.encoded.codec is expected
+    assert asked == [batch.partition]
+
+
+def test_a_topic_with_one_codec_does_not_ask_for_its_leaders_versions() -> None:
+    rig = Rig(codec=Codec.ZSTD, codecs_by_topic={"logs": Codec.ZSTD}, old_codecs_by_topic={"logs": Codec.GZIP})
+    rig.accumulator.sealing.supports_zstd = lambda partition: pytest.fail(f"asked for {partition}")
+    rig.put()
+
+    (batch,) = rig.drain()
+
+    assert batch.encoded is not None
+    assert batch.encoded.codec is Codec.ZSTD
+    assert Rig(codec=Codec.ZSTD, old_codecs_by_topic={"t": None}).accumulator.settings.old_codec_of() is None
+
+
+def test_a_large_batch_waits_for_its_leaders_versions_before_a_worker_compresses_it() -> None:
+    known: list[bool] = []
+    rig = Rig(codec=Codec.ZSTD, old_codec=Codec.NONE, compression_threshold=500)
+    sealing = rig.accumulator.sealing
+    sealing.supports_zstd = lambda partition: known[-1] if known else None
+    for _ in range(12):
+        rig.put()
+    assert len(rig.accumulator.queues.by_partition[TopicPartition("t", 0)].batches) == 2
+    assert sealing.take_to_seal() == []
+
+    known.append(True)
+    assert rig.drain() == []
+    (large,) = sealing.take_to_seal()
+    assert sealing.codec_for(large) is Codec.ZSTD
+
+
 def test_the_codec_of_a_topic_compresses_its_small_batches() -> None:
     rig = Rig(codecs_by_topic={"t": Codec.LZ4}, compression_level=3)
     rig.put()

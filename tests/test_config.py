@@ -100,7 +100,10 @@ def test_every_default_is_a_value_that_the_option_accepts() -> None:
 #: Where a caller may give more than the configuration keeps: the annotation of the dataclass, and that of the keyword.
 WIDER_KEYWORDS = {
     "acks": ("Acks", "Literal[-1, 0, 1, 'all', '-1', '0', '1']"),
-    "compression_type": ("CompressionType | CompressionByTopic", "CompressionType | Mapping[str, CompressionType]"),
+    "compression_type": (
+        "CompressionType | PreferredCodecs | CompressionByTopic",
+        "CompressionType | Sequence[CompressionType] | Mapping[str, CompressionType | Sequence[CompressionType]]",
+    ),
     "interceptors": ("tuple[object, ...]", "Sequence[object]"),
     "metric_reporters": ("tuple[MetricReporter, ...]", "Sequence[MetricReporter]"),
     "ssl_cipher_suites": ("tuple[str, ...]", "str | Sequence[str]"),
@@ -229,7 +232,9 @@ def test_acks_takes_every_spelling_of_kafka(given: object, kept: int) -> None:
         ("transactional_id", "", "not empty"),
         ("compression_type", "zst", "Did you mean 'zstd'"),
         ("compression_type", None, "'none'"),
-        ("compression_type", [("logs", "zstd")], "or a mapping from topics to these, with '*' for every other topic"),
+        ("compression_type", {"logs"}, "or a mapping from topics to these, with '*' for every other topic"),
+        ("compression_type", [("logs", "zstd")], "[0] of type tuple: must be one of 'none'"),
+        ("compression_type", b"zstd", "of type bytes: must be one of 'none'"),
         ("compression_type", "logs:zstd", "or a mapping from topics to these"),
         ("compression_type", {}, "={}: names no topic. Name at least one, or leave the option out."),
         ("compression_type", {"logs": "zst"}, "['logs']='zst': must be one of 'none'"),
@@ -844,9 +849,16 @@ def test_codecs_by_topic_can_be_given_in_every_form() -> None:
     [
         ("*:lz4,*:zstd", "='*:lz4,*:zstd': names '*' twice. Name every topic once."),
         ("a:lz4,*:zstd,a:lz4", "names 'a' twice"),
-        ("logs:zstd,lz4", "='logs:zstd,lz4': 'lz4' is not topic:codec. Write logs:zstd,*:lz4, or one codec"),
-        ("zstd,lz4", "'zstd' is not topic:codec"),
-        (",", "names no topic"),
+        (
+            "logs:zstd,lz4",
+            "='logs:zstd,lz4': 'lz4' is not topic:codec. Write logs:zstd|gzip,*:lz4, or zstd,lz4 for all",
+        ),
+        ("zstd|lz4", "='zstd|lz4': must be one of 'none'"),
+        (",", "=[]: names no codec. Name at least one, or leave the option out."),
+        (",:", "Invalid topic=''"),
+        ("logs:|", "['logs']=[]: names no codec"),
+        ("zstd,zst", "[1]='zst': must be one of 'none'"),
+        ("logs:lz4|zst", "['logs'][1]='zst': must be one of 'none'"),
         ("logs:", "['logs']='': must be one of"),
         (":zstd", "Invalid topic=''"),
         ("a:b:zstd", "['a']='b:zstd'"),
@@ -859,6 +871,88 @@ def test_a_text_with_wrong_codecs_by_topic_is_refused(text: str, reason: str) ->
 
     assert "compression_type" in str(caught.value)
     assert reason in str(caught.value)
+
+
+# --- Codecs in order of preference
+
+
+@pytest.mark.parametrize(
+    ("given", "text", "shown"),
+    [
+        (["zstd", "lz4"], "zstd,lz4", ("zstd", "lz4")),
+        (("ZSTD", " none"), " zstd , NONE,", ("zstd", "none")),
+        ({"logs": ["zstd", "gzip"], "*": "lz4"}, "logs:zstd|gzip,*:lz4", {"logs": ("zstd", "gzip"), "*": "lz4"}),
+        (
+            {"logs": ["lz4"], "*": ("lz4", "snappy")},
+            "logs:lz4,*: lz4 | snappy",
+            {"logs": "lz4", "*": ("lz4", "snappy")},
+        ),
+    ],
+    ids=str,
+)
+def test_codecs_by_preference_can_be_given_in_every_form(given: Any, text: str, shown: object) -> None:
+    expected = config(compression_type=given)
+
+    assert expected.compression_type == shown
+    assert repr(expected) == f"ProducerConfig('localhost:9092', compression_type={shown!r})"
+    assert ProducerConfig.from_properties({"bootstrap.servers": "localhost", "compression.type": text}) == expected
+    assert ProducerConfig.from_url(f"kafka://localhost?compression_type={text}") == expected
+    environ = {"KAFKA_BOOTSTRAP_SERVERS": "localhost", "KAFKA_COMPRESSION_TYPE": str(expected.compression_type)}
+    assert ProducerConfig.from_env(environ=environ) == expected
+    copy = pickle.loads(pickle.dumps(expected))
+    assert (copy, hash(copy)) == (expected, hash(expected))
+    assert str(copy.compression_type) == str(expected.compression_type)
+
+
+def test_codecs_by_preference_of_a_topic() -> None:
+    made = config(compression_type={"logs": ["zstd", "gzip"], "*": "lz4"})
+
+    assert [made.compressions_of(topic) for topic in ("logs", "orders")] == [("zstd", "gzip"), ("lz4",)]
+    assert made.compression_of("logs") == "zstd"
+    assert config(compression_type=["zstd", "gzip"]).compressions_of("logs") == ("zstd", "gzip")
+    assert config(compression_type={"logs": ["zstd", "gzip"]}).compressions_of("orders") == ("none",)
+
+
+def test_a_list_of_one_codec_equals_its_name() -> None:
+    assert config(compression_type=["zstd"]) == config(compression_type="zstd")
+    assert config(compression_type=["zstd"]).compression_type == "zstd"
+    assert config(compression_type={"a": ["zstd"]}) == config(compression_type={"a": "zstd"})
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ([], "Invalid compression_type=[]: names no codec. Name at least one, or leave the option out."),
+        (["zstd", "lz4", "zstd"], "=['zstd', 'lz4', 'zstd']: names 'zstd' twice. Name every codec once."),
+        (["zstd", "zst"], "compression_type[1]='zst': must be one of 'none', 'gzip', 'snappy', 'lz4', 'zstd'."),
+        (["zstd", ["lz4"]], "compression_type[1] of type list: must be one of"),
+        (["none", "zstd"], "'zstd' would never be used, because every broker accepts 'none'"),
+        (
+            ["zstd", "gzip", "lz4"],
+            "'lz4' would never be used, because every broker accepts 'gzip', and it needs no package.",
+        ),
+        ({"logs": []}, "compression_type['logs']=[]: names no codec"),
+        ({"logs": ["none", "zstd"]}, "['logs']=['none', 'zstd']: 'zstd' would never be used"),
+    ],
+    ids=str,
+)
+def test_wrong_codecs_by_preference_are_refused(given: Any, reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config(compression_type=given)
+
+    assert reason in str(caught.value)
+
+
+def test_a_level_applies_to_every_codec_of_a_list() -> None:
+    assert config(compression_type=["zstd", "lz4"], compression_level=3).compression_level == 3
+    with pytest.raises(ConfigError, match="not a level of lz4"):
+        config(compression_type=["zstd", "lz4"], compression_level=20)
+    levels = {"bootstrap.servers": "h", "compression.zstd.level": "5"}
+    with pytest.raises(ConfigError, match="would also be the level of lz4"):
+        ProducerConfig.from_properties(levels | {"compression.type": "zstd,lz4"})
+    assert ProducerConfig.from_properties(levels | {"compression.type": ["zstd", "none"]}).compression_level == 5
+    with pytest.raises(ConfigError, match="would also be the level of gzip and lz4"):
+        ProducerConfig.from_properties(levels | {"compression.type": "a:zstd|gzip,*:lz4"})
 
 
 def test_codecs_by_topic_are_frozen_and_travel() -> None:

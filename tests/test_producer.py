@@ -48,7 +48,7 @@ from aioproducer.config import CompressionType, PartitionerName
 from aioproducer.core.partitioner import fnv1a
 from aioproducer.errors import DeliveryError
 from aioproducer.record import Codec, partition_for_key
-from aioproducer.testing import FakeBroker
+from aioproducer.testing import FakeBroker, Hangup
 from tests.conftest import opened, turns, until
 
 
@@ -685,6 +685,79 @@ async def test_only_topics_with_zstd_fail_at_a_broker_that_is_too_old_for_it() -
 
         assert len(broker.records("orders")) == 6
         assert not broker.records("logs")
+
+
+OLD: dict[str, Any] = {"versions": "2.1", "max_versions": {"Produce": 6}}
+
+
+def codecs_in(broker: FakeBroker, topic: str) -> set[Codec]:
+    return {Codec(batch.header.codec) for batch in broker.batches(topic)}
+
+
+@pytest.mark.parametrize("threshold", [0, 2**30], ids=["worker", "loop"])
+@pytest.mark.parametrize(("release", "used"), [(OLD, "old"), ({}, "new"), ({"versions": "2.1"}, "new")], ids=str)
+async def test_a_list_of_codecs_falls_back_for_a_broker_without_zstd(
+    threshold: int, release: dict[str, Any], used: str
+) -> None:
+    codecs: Any = {"logs": ["zstd", "gzip"], "images": ["zstd", "none"], "raw": ["lz4", "zstd"], "*": ["zstd", "lz4"]}
+    with FakeBroker(topics={"logs": 1, "images": 1, "raw": 1, "orders": 1}, **release) as broker:
+        async with opened(broker, compression_type=codecs, compression_threshold_bytes=threshold) as producer:
+            for topic in ("logs", "images", "raw", "orders"):
+                await producer.send_many(topic, [b"value " * 100] * 3000)
+                await producer.send(topic, b"value " * 100)
+                await producer.send(topic, b"value " * 100)
+
+        found = {topic: codecs_in(broker, topic) for topic in ("logs", "images", "raw", "orders")}
+        assert {len(broker.records(topic)) for topic in found} == {3002}
+    assert found == {
+        "logs": {Codec.GZIP if used == "old" else Codec.ZSTD},
+        "images": {Codec.NONE if used == "old" else Codec.ZSTD},
+        "raw": {Codec.LZ4},
+        "orders": {Codec.LZ4 if used == "old" else Codec.ZSTD},
+    }
+
+
+async def test_each_leader_of_a_cluster_gets_what_it_supports() -> None:
+    with FakeBroker(brokers=2, topics={"orders": 2}) as broker:
+        broker.set_versions("2.1", node=1, max_versions={"Produce": 6})
+        async with opened(broker, compression_type=["zstd", "lz4"]) as producer:
+            for partition in (0, 1):
+                await producer.send("orders", b"value", partition=partition)
+
+        for partition in (0, 1):
+            [batch] = broker.batches("orders", partition)
+            is_old = broker.leader("orders", partition) == 1
+            assert batch.header.codec == (Codec.LZ4 if is_old else Codec.ZSTD)
+
+
+async def test_a_batch_that_was_sealed_with_zstd_fails_at_a_leader_that_became_too_old() -> None:
+    def downgrade(_: object) -> None:
+        broker.set_versions("2.1", max_versions={"Produce": 6})
+        raise Hangup
+
+    with FakeBroker(topics={"orders": 1}) as broker:
+        async with opened(broker, compression_type=["zstd", "lz4"], retry_backoff_ms=1) as producer:
+            await producer.send("orders", b"first")
+            broker.control("Produce", downgrade)
+            with pytest.raises(DeliveryError, match="too old for compression_type='zstd'"):
+                await producer.send("orders", b"second")
+            await producer.send("orders", b"third")
+
+        assert [Codec(batch.header.codec) for batch in broker.batches("orders")] == [Codec.ZSTD, Codec.LZ4]
+
+
+async def test_a_codec_without_its_package_is_skipped_if_a_later_one_has_its_own(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)  # as if it was not installed
+    monkeypatch.setitem(sys.modules, "cramjam", None)
+    async with opened(broker, compression_type=["zstd", "snappy", "lz4"]) as producer:
+        await producer.send("orders", b"value")
+    assert codecs_in(broker, "orders") == {Codec.LZ4}
+
+    with pytest.raises(ConfigError, match="zstd compression needs the package zstandard"):
+        async with Producer("127.0.0.1:1", compression_type=["zstd", "snappy"]):
+            pytest.fail("it started")
 
 
 @pytest.mark.parametrize("codecs", [{"logs": "snappy"}, {"logs": "zstd", "*": "snappy"}], ids=str)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, TypedDict, TypeVar, cast
 
-from aioproducer._config.compression import Compression, CompressionByTopic, CompressionType
+from aioproducer._config.compression import Compression, CompressionByTopic, CompressionType, PreferredCodecs
 from aioproducer._config.kinds import (
     AcksChoice,
     Choice,
@@ -47,6 +47,7 @@ __all__ = [
     "OptionValues",
     "PartitionerName",
     "PartitionerOption",
+    "PreferredCodecs",
     "ProducerOptions",
     "TokenProvider",
     "describe_options",
@@ -160,7 +161,9 @@ class ProducerOptions(TypedDict, total=False):
     buffer_memory: int
     max_request_size: int
     max_in_flight_requests_per_connection: int
-    compression_type: CompressionType | Mapping[str, CompressionType]
+    compression_type: (
+        CompressionType | Sequence[CompressionType] | Mapping[str, CompressionType | Sequence[CompressionType]]
+    )
     compression_level: int | None
     compression_threshold_bytes: int
     partitioner: PartitionerOption | None
@@ -273,10 +276,11 @@ class OptionValues:
     max_in_flight_requests_per_connection: int = _option(
         5, Whole(1, INT_MAX), "Unanswered requests to one broker; at most 5 with idempotence"
     )
-    compression_type: CompressionType | CompressionByTopic = _option(
+    compression_type: CompressionType | PreferredCodecs | CompressionByTopic = _option(
         "none",
         Compression(("none", "gzip", "snappy", "lz4", "zstd")),
-        "How batches are compressed, for all topics or by topic; as text: logs:zstd,*:lz4",
+        "How batches are compressed: a codec, or several by preference, for all topics or by topic; as text: zstd,lz4 or "
+        "logs:zstd|gzip,*:lz4",
     )
     compression_level: int | None = _option(
         None,
@@ -438,9 +442,15 @@ class OptionValues:
     _explicit: frozenset[str] = field(default=frozenset(), compare=False)
 
     def compression_of(self, topic: str) -> CompressionType:
-        """The name of the codec for the topic's batches."""
+        """The name of the codec for the topic's batches; of several, the first one."""
+        return self.compressions_of(topic)[0]
+
+    def compressions_of(self, topic: str) -> tuple[CompressionType, ...]:
+        """The names of the codecs for the topic's batches, in order of preference."""
         codecs = self.compression_type
-        return codecs.codec(topic) if isinstance(codecs, CompressionByTopic) else codecs
+        if isinstance(codecs, CompressionByTopic):
+            return codecs.codecs(topic)
+        return codecs if isinstance(codecs, PreferredCodecs) else (codecs,)
 
     @property
     def uses_tls(self) -> bool:

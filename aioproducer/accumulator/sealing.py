@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from aioproducer.accumulator.queues import Queues
@@ -13,6 +13,7 @@ from aioproducer.core.compression_ratio import CompressionRatios
 from aioproducer.hot import Lane
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.record import Codec, EncodedBatch
+from aioproducer.types import TopicPartition
 
 __all__ = ["Sealing"]
 
@@ -27,8 +28,11 @@ class Sealing:
         self._queues = queues
         self._lanes = lanes
         self._metrics = metrics
-        #: The codec of a topic.
+        #: The preferred codec of a topic.
         self.codec_of: Final = settings.codec_of()
+        self._old_codec_of = settings.old_codec_of()
+        #: Returns whether the partition's leader supports zstd; None if its versions are not known.
+        self.supports_zstd: Callable[[TopicPartition], bool | None] = lambda partition: None
         self._ratios = CompressionRatios()
         self.limits = BatchLimits(settings.batch_size)
         #: The batches that `take_to_seal` returns next.
@@ -64,13 +68,21 @@ class Sealing:
 
     # -- the bytes ----------------------------------------------------------------------------------------------------
 
+    def codec_for(self, batch: ProducerBatch) -> Codec:
+        """The codec of a batch that is sealed now: its topic's, or the one for old brokers if its leader may be one."""
+        topic = batch.partition.topic
+        if self._old_codec_of is None:
+            return self.codec_of(topic)
+        old = self._old_codec_of(topic)
+        return self.codec_of(topic) if old is None or self.supports_zstd(batch.partition) else old
+
     def seal(self, batch: ProducerBatch) -> EncodedBatch | None:
         """Fix the bytes of a batch now, and return them; None if a worker has to compress it."""
         if batch.encoded is not None:
             return batch.encoded
         if batch.is_sealing:
             return None
-        codec = self.codec_of(batch.partition.topic)
+        codec = self.codec_for(batch)
         if codec is Codec.NONE:
             return batch.seal(codec, None)
         if self._is_large(batch):
@@ -85,7 +97,9 @@ class Sealing:
         """Queue a large batch for compression as soon as no record can join it."""
         if not batch.is_open or batch.is_sealing or not self._is_large(batch):
             return
-        if self.codec_of(batch.partition.topic) is not Codec.NONE:
+        if self._old_codec(batch.partition.topic) is not None and self.supports_zstd(batch.partition) is None:
+            return  # its codec is chosen when it is drained, because its leader's versions are known then
+        if self.codec_for(batch) is not Codec.NONE:
             self._hand_to_worker(batch)
 
     def take_to_seal(self) -> list[ProducerBatch]:
@@ -104,6 +118,9 @@ class Sealing:
         batch.sealed(encoded)
         self._observe(batch, uncompressed)
         self._queues.place_again(batch.partition, now)
+
+    def _old_codec(self, topic: str) -> Codec | None:
+        return None if self._old_codec_of is None else self._old_codec_of(topic)
 
     def _is_large(self, batch: ProducerBatch) -> bool:
         return batch.size >= self._settings.compression_threshold

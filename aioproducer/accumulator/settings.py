@@ -13,7 +13,10 @@ __all__ = ["AccumulatorSettings"]
 
 
 class AccumulatorSettings(NamedTuple):
-    """Sizes are in bytes, times in seconds; ``codec`` is that of the topics that ``codecs_by_topic`` does not name."""
+    """Sizes are in bytes, times in seconds; ``codec`` is that of the topics that ``codecs_by_topic`` does not name.
+
+    The two ``old_`` fields are the codecs of these topics for brokers that do not support the first; None: the same.
+    """
 
     batch_size: int
     linger_s: float
@@ -22,6 +25,8 @@ class AccumulatorSettings(NamedTuple):
     max_request_size: int
     codec: Codec = Codec.NONE
     codecs_by_topic: Mapping[str, Codec] = MappingProxyType({})
+    old_codec: Codec | None = None
+    old_codecs_by_topic: Mapping[str, Codec | None] = MappingProxyType({})
     compression_level: int | None = None
     compression_threshold: int = 32768
     adaptive_partitioning: bool = True
@@ -32,3 +37,10 @@ class AccumulatorSettings(NamedTuple):
         """The function that returns a topic's codec."""
         codec, by_topic = self.codec, self.codecs_by_topic
         return (lambda topic: by_topic.get(topic, codec)) if by_topic else (lambda topic: codec)
+
+    def old_codec_of(self) -> Callable[[str], Codec | None] | None:
+        """The function that returns a topic's codec for old brokers; None if no topic has such a codec."""
+        codec, by_topic = self.old_codec, self.old_codecs_by_topic
+        if codec is None and not any(each is not None for each in by_topic.values()):
+            return None
+        return lambda topic: by_topic.get(topic, codec)

@@ -20,7 +20,7 @@ import anyio.abc
 from aioproducer.accumulator.accumulator import RecordAccumulator
 from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.accumulator.settings import AccumulatorSettings
-from aioproducer.config import CompressionByTopic, ProducerConfig
+from aioproducer.config import CompressionByTopic, CompressionType, ProducerConfig
 from aioproducer.core.backoff import retry_backoff
 from aioproducer.core.sequences import Sequences
 from aioproducer.core.transactions.writer_shape import shape_of
@@ -33,7 +33,7 @@ from aioproducer.errors import ProducerClosed, ProducerDied
 from aioproducer.hot import Appender, Lane, OpenBatch, count_fork
 from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.net.client import NetworkClient
-from aioproducer.record import BATCH_OVERHEAD, Codec, require
+from aioproducer.record import BATCH_OVERHEAD, Codec, usable
 from aioproducer.runtime.foreign import ForeignTasks
 from aioproducer.runtime.lifetime import Lifetime, Refusals
 from aioproducer.runtime.log import ClientLog
@@ -110,8 +110,6 @@ class Engine(Lifetime):
         self._transaction_version = 0
 
         settings = _settings(config)
-        for codec in (settings.codec, *settings.codecs_by_topic.values()):
-            require(codec)
         repeats = config.retries > 0 and config.acks != 0
         self.transactions = None if config.transactional_id is None else self._make_link()
         self.sequences = Sequences(
@@ -492,18 +490,28 @@ async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     raise RuntimeError(f"{run!r} ended unexpectedly")
 
 
+def _codecs(names: tuple[CompressionType, ...]) -> tuple[Codec, Codec | None]:
+    """The codec to use, and that for brokers before Kafka 2.1, which support all codecs but zstd; None: the same."""
+    preferred, *later = usable([Codec[name.upper()] for name in names])
+    return preferred, later[0] if later and preferred is Codec.ZSTD else None
+
+
 def _settings(config: ProducerConfig) -> AccumulatorSettings:
     codecs = config.compression_type
     if not isinstance(codecs, CompressionByTopic):
         codecs = CompressionByTopic({"*": codecs})
+    codec, old_codec = _codecs(codecs.others)
+    by_topic = {topic: _codecs(names) for topic, names in codecs.topics.items()}
     return AccumulatorSettings(
         batch_size=config.batch_size,
         linger_s=config.linger_ms / 1000,
         delivery_timeout_s=config.delivery_timeout_ms / 1000,
         retry_backoff=retry_backoff(config),
         max_request_size=config.max_request_size,
-        codec=Codec[codecs.others.upper()],
-        codecs_by_topic={topic: Codec[name.upper()] for topic, name in codecs.topics.items()},
+        codec=codec,
+        codecs_by_topic={topic: preferred for topic, (preferred, _) in by_topic.items()},
+        old_codec=old_codec,
+        old_codecs_by_topic={topic: old for topic, (_, old) in by_topic.items()},
         compression_level=config.compression_level,
         compression_threshold=config.compression_threshold_bytes,
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,

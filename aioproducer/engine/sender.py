@@ -55,6 +55,7 @@ from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.record import Codec, RecordBatchBuilder
 from aioproducer.runtime.log import ClientLog
 from aioproducer.runtime.pulse import Pulse
+from aioproducer.types import TopicPartition
 
 if TYPE_CHECKING:
     from aioproducer.transactions.link import TransactionLink
@@ -102,6 +103,7 @@ class Sender:
         self._accumulator = accumulator
         self._queues = accumulator.queues
         self._outcomes = accumulator.outcomes
+        accumulator.sealing.supports_zstd = self.supports_zstd
         self._pool = accumulator.pool
         self._client = client
         self._sequences = sequences
@@ -230,7 +232,7 @@ class Sender:
         for node in queues.ready_nodes():
             self._send_to(node, now)
         for batch in accumulator.sealing.take_to_seal():
-            helpers.start_soon(self._seal, batch, batch.close())
+            helpers.start_soon(self._seal, batch, batch.close(), accumulator.sealing.codec_for(batch))
         if self._shared is not None:
             for topic in self._shared.to_ask():
                 helpers.start_soon(self._shared.ask, topic)
@@ -253,8 +255,8 @@ class Sender:
             seconds = self._config.delivery_timeout_ms / 1000
             self._log.warning(*waiting_for_lost(topic, loss, waiting, seconds), extra={"topic": topic})
 
-    async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder) -> None:
-        encoded = await self._compressor.encode(builder, self._codec_of(batch))
+    async def _seal(self, batch: ProducerBatch, builder: RecordBatchBuilder, codec: Codec) -> None:
+        encoded = await self._compressor.encode(builder, codec)
         self._accumulator.sealing.sealed(batch, encoded, self._loop.time())
         self.wake()
 
@@ -285,7 +287,8 @@ class Sender:
         zstd: list[ProducerBatch] = []
         others: list[ProducerBatch] = []
         for batch in batches:
-            (zstd if self._codec_of(batch) is Codec.ZSTD else others).append(batch)
+            assert batch.encoded is not None
+            (zstd if batch.encoded.codec is Codec.ZSTD else others).append(batch)
         if others:
             self._send_as(version, node, others)
         if zstd:
@@ -295,8 +298,15 @@ class Sender:
             )
             self._fail_batches(zstd, refusal, now)
 
-    def _codec_of(self, batch: ProducerBatch) -> Codec:
-        return self._accumulator.sealing.codec_of(batch.partition.topic)
+    def supports_zstd(self, partition: TopicPartition) -> bool | None:
+        """Whether the partition's leader accepts zstd; None if there is no leader, or its versions are not known."""
+        leader = self._client.metadata.leader(*partition)
+        if leader is None:
+            return None
+        try:
+            return self.version_for(leader[0]) >= _FIRST_VERSION_WITH_ZSTD
+        except UnsupportedVersion:
+            return None
 
     def _fail_batches(self, batches: Sequence[ProducerBatch], error: KafkaError, now: float) -> None:
         for batch in batches:

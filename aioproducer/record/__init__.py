@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, EncodedBatch, encode_batch
 from .c_functions import find_c_functions
-from .compression import LEVELS, Codec, LevelRange, c_level, compress, decompress, require
+from .compression import LEVELS, Codec, LevelRange, c_level, compress, decompress, require, usable
 from .encoder import (
     BATCH_OVERHEAD,
     RecordBatchBuilder,
@@ -34,4 +34,5 @@ __all__ = [
     "partitions_for_keys",
     "record_size_upper_bound",
     "require",
+    "usable",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from aioproducer.types import BytesLike
 
-__all__ = ["LEVELS", "Codec", "LevelRange", "c_level", "compress", "decompress", "require"]
+__all__ = ["LEVELS", "Codec", "LevelRange", "c_level", "compress", "decompress", "require", "usable"]
 
 
 class Codec(IntEnum):
@@ -84,6 +84,25 @@ def require(codec: Codec) -> None:
     """
     if codec in _LIBRARIES:
         _library(codec)
+
+
+def usable(codecs: Sequence[Codec]) -> tuple[Codec, ...]:
+    """Return those codecs whose libraries are installed, and import these.
+
+    Raises ``ConfigError`` with installation advice for the first codec if no library is installed.
+    """
+    found: list[Codec] = []
+    missing: list[ConfigError] = []
+    for codec in codecs:
+        try:
+            require(codec)
+        except ConfigError as error:
+            missing.append(error)
+        else:
+            found.append(codec)
+    if not found:
+        raise missing[0]
+    return tuple(found)
 
 
 def c_level(codec: Codec, level: int | None) -> int:

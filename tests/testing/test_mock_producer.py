@@ -102,7 +102,7 @@ async def test_history_has_the_records_as_given_and_as_sent() -> None:
 
 
 async def test_each_topic_is_compressed_with_its_codec() -> None:
-    async with MockProducer(compression_type={"logs": "zstd", "images": "none", "*": "gzip"}) as mock:
+    async with MockProducer(compression_type={"logs": ["zstd", "gzip"], "images": "none", "*": "gzip"}) as mock:
         found: dict[str, set[int]] = {}
         for topic in ("logs", "images", "orders"):
             await mock.send(topic, b"value " * 100)

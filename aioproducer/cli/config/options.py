@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
-from aioproducer._config.compression import Compression, CompressionByTopic
+from aioproducer._config.compression import Compression, CompressionByTopic, PreferredCodecs
 from aioproducer._config.java_keys import BY_JAVA_KEY, DROPPED, TRANSLATIONS
 from aioproducer._config.kinds import (
     AcksChoice,
@@ -130,7 +130,7 @@ def as_text(option: Option, value: object) -> str:
     """A value as it is written in a properties file; secrets are masked."""
     if value in (None, "", ()):
         return "not set"
-    if isinstance(value, CompressionByTopic):
+    if isinstance(value, CompressionByTopic | PreferredCodecs):
         return str(value)
     plain = json_value(option, value)
     if isinstance(plain, bool):
@@ -145,7 +145,9 @@ def json_value(option: Option, value: object) -> Any:
     if isinstance(value, Secret):
         return "***"
     if isinstance(value, CompressionByTopic):
-        return dict(value)
+        return {topic: list(codecs) if isinstance(codecs, tuple) else codecs for topic, codecs in value.items()}
+    if isinstance(value, PreferredCodecs):
+        return list(value)
     if isinstance(option.kind, Servers | Ciphers):
         return list(cast("tuple[str, ...]", value))
     is_plain = value is None or isinstance(value, bool | int | float | str)
@@ -177,7 +179,7 @@ def _values(kind: Kind) -> str:
         case Real():
             return f"{kind.low} to {kind.high}"
         case Compression():
-            return f"{' | '.join(kind.choices)} | topic:codec,..."
+            return f"{' | '.join(kind.choices)} | codec,codec,... | topic:codec|codec,..."
         case Choice():
             return " | ".join(kind.choices)
         case AcksChoice():

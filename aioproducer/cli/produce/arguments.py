@@ -116,7 +116,7 @@ def _add_sending(parser: argparse.ArgumentParser) -> None:
         metavar="CODEC",
         nargs="?",
         const="gzip",
-        help="none, gzip, snappy, lz4 or zstd",
+        help="none, gzip, snappy, lz4 or zstd; zstd,lz4: the first one that the broker supports",
     )
     group.add_argument("--transactional", action="store_true", help="all or nothing, in one transaction")
     group.add_argument(

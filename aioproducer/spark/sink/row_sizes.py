@@ -13,6 +13,7 @@ from aioproducer.record import (
     RecordBatchBuilder,
     encode_batch,
     record_size_upper_bound,
+    usable,
 )
 from aioproducer.spark.options.sink import SinkOptions
 from aioproducer.spark.sink.columns import SinkColumns
@@ -56,7 +57,8 @@ class RowSizes:
         builder.append(
             0, key, _bytes(table, "value", row), [*headers, *self._headers]
         )  # the timestamp does not change the size
-        return encode_batch(builder, Codec[self._config.compression_of(topic).upper()], self._config.compression_level)
+        codecs = usable([Codec[name.upper()] for name in self._config.compressions_of(topic)])
+        return encode_batch(builder, codecs[0], self._config.compression_level)
 
 
 def _bytes(table: Any, column: str, row: int) -> bytes | None:

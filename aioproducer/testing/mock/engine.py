@@ -74,7 +74,7 @@ class MockSender(Sender):
         queue = self._queues.by_partition[batch.partition]
         if batch.encoded is None and not batch.is_sealing:
             self._book.note(batch)
-            batch.seal(self._codec_of(batch), self._config.compression_level)
+            batch.seal(self._accumulator.sealing.codec_for(batch), self._config.compression_level)
         if self._accumulator.drain_lone(queue, -1, now) is None:
             return False
         if offset is not None:
