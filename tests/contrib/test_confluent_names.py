@@ -19,11 +19,13 @@ import confluent_kafka
 import pytest
 from confluent_kafka.aio import AIOProducer as TheirAIOProducer
 
+from aioproducer.config import ProducerConfig
 from aioproducer.contrib.confluent import AIOProducer, KafkaError, KafkaException, Message, Producer, translate
 from aioproducer.contrib.confluent.errors import error_of, exception_of
 from aioproducer.contrib.confluent.records import checked_group
 from aioproducer.contrib.confluent.served import Events, LoopedProducer
 from aioproducer.errors import ProducerClosed
+from aioproducer.record import Codec
 from aioproducer.testing import FakeBroker, Logins
 from aioproducer.types import ConsumerGroupMetadata, HealthStatus
 from tests.contrib.confluent_scenario import NOW_MS, PARTITIONS, AsyncProgram, Observed, Program
@@ -504,6 +506,66 @@ def test_codecs_by_topic_keep_the_case_of_their_topics(codecs: Any) -> None:
     options: Any = translate({"bootstrap.servers": "one:1", "compression.codec": codecs}).options
 
     assert options["compression_type"] == {"Logs": "zstd", "*": "lz4"}
+
+
+@pytest.mark.parametrize(
+    ("codec", "level", "used"),
+    [
+        ("gzip", 12, 9),
+        ("gzip", "10", 9),
+        ("gzip", 9, 9),
+        ("gzip", -1, None),
+        ("gzip", 0, 1),
+        ("lz4", 12, 12),
+        ("lz4", 0, None),
+        ("zstd", 12, 12),
+        ("zstd", 0, 0),
+        ("logs:zstd,*:gzip", 12, 9),
+        (["zstd", "gzip"], 12, 9),
+    ],
+    ids=str,
+)
+def test_a_level_becomes_the_nearest_one_that_the_codec_has(codec: Any, level: object, used: int | None) -> None:
+    found = translate({"bootstrap.servers": "one:1", "compression.type": codec, "compression.level": level})
+    options: Any = found.options
+
+    assert options["compression_level"] == used
+    assert ProducerConfig("one:1", **found.options).compression_level == used
+    assert "compression.level" not in found.ignored
+    assert ("compression.level" in found.differences) is ((codec, level) == ("gzip", 0))
+
+
+def test_gzip_with_a_level_above_its_own_arrives(broker: FakeBroker) -> None:
+    given = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": "gzip", "compression.level": 12}
+    with Producer(given) as producer:
+        producer.produce("orders", b"value " * 100)
+        assert producer.flush(10) == 0
+
+    [batch] = broker.batches("orders")
+    assert Codec(batch.header.codec) is Codec.GZIP
+
+
+def test_levels_that_librdkafka_refuses_as_well_are_errors() -> None:
+    given = {"bootstrap.servers": "one:1", "compression.type": "gzip", "compression.level": 13}
+    with pytest.raises(KafkaException, match="compression_level=13 is not a level of gzip: it must be 1 to 9"):
+        Producer(given)
+
+
+@pytest.mark.parametrize("acks", [2, "2", 1000])
+def test_a_number_of_replicas_is_refused_as_brokers_would(acks: object) -> None:
+    with pytest.raises(KafkaException) as caught:
+        translate({"bootstrap.servers": "one:1", "acks": acks})
+
+    error = caught.value.args[0]
+    assert error.code() == KafkaError._INVALID_ARG
+    assert f"acks={acks!r} cannot be honoured: brokers since Kafka 0.9 refuse" in error.str()
+    assert "Use 'all', and set min.insync.replicas" in error.str()
+
+
+@pytest.mark.parametrize("acks", [-2, "two", True, "²"])
+def test_other_values_of_acks_are_invalid(acks: object) -> None:
+    with pytest.raises(KafkaException, match="Invalid "):
+        translate({"bootstrap.servers": "one:1", "acks": acks})
 
 
 def test_aliases_units_and_callbacks_are_translated() -> None:

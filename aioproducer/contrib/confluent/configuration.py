@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from aioproducer._config.compression import named_codecs
 from aioproducer._config.java_keys import BY_JAVA_KEY
 from aioproducer._config.names import librdkafka_option
 from aioproducer._config.neighbours import is_of_another
@@ -25,6 +26,9 @@ __all__ = ["Credentials", "Translation", "translate"]
 _INT_MAX: Final = 2**31 - 1
 #: A script that ends with its broker gone must not hang; an explicit close() waits as long as the records have.
 _AT_EXIT_MS: Final = 10_000
+#: The highest level of gzip, and the highest that librdkafka accepts for any codec.
+_GZIP_MOST: Final = 9
+_LEVEL_MOST: Final = 12
 _CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb")
 _PASSWORD_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -98,9 +102,7 @@ class _Reading:
             self._read(key, value)
         for option, value in DEFAULTS.items():
             self._options.setdefault(option, value)
-        if self._options.get("compression_type", "none") in ("none", "snappy") and "compression_level" in self._options:
-            del self._options["compression_level"]
-            self._ignored["compression.level"] = "the compression.type has no levels"
+        self._adjust_level()
         self._adjust_times()
         self._adjust_idempotence()
         self._adjust_security()
@@ -203,8 +205,8 @@ class _Reading:
             return str(value).lower() if not isinstance(value, bool) else value
         if key == "linger.ms":
             return self._rounded(key, value)
-        if key == "acks" and isinstance(value, bool):
-            raise ConfigError(f'Invalid value for configuration property "{key}"')
+        if key == "acks":
+            _check_acks(value)
         text = str(value)
         if (key, text) in _OTHER_VALUES:
             return _OTHER_VALUES[key, text]
@@ -244,6 +246,23 @@ class _Reading:
         """Twice the limit, because compression and batches need room: the queue's limit must be reached first."""
         record = cast("int", self._options["max_request_size"])
         return 2 * max(max_bytes, record, cast("int", self._options["batch_size"]))
+
+    def _adjust_level(self) -> None:
+        """Set the nearest level that the codec has: librdkafka accepts -1 to 12 for every codec."""
+        level = cast("int | None", self._options.get("compression_level"))
+        if level is None:
+            return
+        codecs = named_codecs(self._options.get("compression_type", "none"))
+        if not codecs - {"snappy"}:
+            del self._options["compression_level"]
+            self._ignored["compression.level"] = "the compression.type has no levels"
+        elif "gzip" in codecs and _GZIP_MOST < level <= _LEVEL_MOST:
+            self._options["compression_level"] = _GZIP_MOST  # without a report: librdkafka does the same
+        elif level == 0 and "gzip" in codecs:
+            self._options["compression_level"] = 1
+            self._differences["compression.level"] = "0 is 1 with gzip: Kafka's gzip has no level that only stores"
+        elif level == 0 and codecs == frozenset({"lz4"}):
+            self._options["compression_level"] = None  # the fast compressor, as in librdkafka
 
     def _adjust_times(self) -> None:
         """`delivery_timeout_ms` includes the linger and a request here."""
@@ -318,6 +337,17 @@ _OWN: Final = frozenset(
         "sasl.oauthbearer.config",
     }
 )
+
+
+def _check_acks(value: object) -> None:
+    """Raise `ConfigError` for a number of replicas: librdkafka accepts 2 to 1000, and the brokers refuse each request."""
+    if isinstance(value, bool):
+        raise ConfigError('Invalid value for configuration property "acks"')
+    if str(value).isascii() and str(value).isdigit() and int(str(value)) > 1:
+        raise ConfigError(
+            f"acks={value!r} cannot be honoured: brokers since Kafka 0.9 refuse numbers of replicas with "
+            "INVALID_REQUIRED_ACKS. Use 'all', and set min.insync.replicas of the topic."
+        )
 
 
 def _tokens(callback: Callable[[str], Any], config: str) -> Callable[[], object]:
