@@ -33,7 +33,7 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.intake.many import SendMany
-from aioproducer.protocol.messages import EndTxnRequest
+from aioproducer.protocol.messages import EndTxnRequest, TxnOffsetCommitRequest
 from aioproducer.testing import FakeBroker
 from tests.conftest import opened, until
 
@@ -478,6 +478,36 @@ async def test_offsets_are_committed_with_the_transaction(broker: FakeBroker) ->
 
     found = broker.committed_offsets("readers")
     assert [found[TopicPartition("in", number)].offset for number in range(2)] == [7, 9]
+
+
+@pytest.mark.parametrize(
+    ("release", "topic", "version"), [("4.4", "in", 6), ("4.4", "unknown", 5), ("4.3", "in", 5), ("3.9", "in", 4)]
+)
+async def test_offsets_go_by_the_ids_of_topics_that_producer_and_broker_know(
+    release: str, topic: str, version: int
+) -> None:
+    with FakeBroker(topics={"orders": 1, "in": 2, "unknown": 2}, versions=release) as broker:
+        async with transactional(broker) as producer:
+            await producer.partitions_for("in")
+            async with producer.transaction() as txn:
+                await txn.send_offsets({TopicPartition(topic, 1): 7}, "readers")
+
+        assert [each.version for each in broker.requests_of("TxnOffsetCommit")] == [version]
+        assert broker.committed_offsets("readers")[TopicPartition(topic, 1)].offset == 7
+
+
+async def test_offsets_of_a_topic_that_was_created_again_are_sent_with_its_new_id() -> None:
+    with FakeBroker(topics={"in": 2, "orders": 1}) as broker:
+        async with transactional(broker, metadata_max_age_ms=600_000, retry_backoff_ms=1) as producer:
+            await producer.partitions_for("in")
+            broker.recreate_topic("in")
+            async with producer.transaction() as txn:
+                await txn.send_offsets({TopicPartition("in", 1): 7}, "readers")
+
+        requests = [cast("TxnOffsetCommitRequest", each.body) for each in broker.requests_of("TxnOffsetCommit")]
+        ids = [topic.topic_id for each in requests for topic in each.topics]
+        assert len(set(ids)) == 2
+        assert broker.committed_offsets("readers")[TopicPartition("in", 1)].offset == 7
 
 
 async def test_offsets_that_are_refused_are_reported_at_once(broker: FakeBroker) -> None:

@@ -212,14 +212,17 @@ class Engine(Lifetime):
 
     def _make_manager(self, transactions: TransactionLink, attachment: Attachment | None) -> TransactionManager:
         from aioproducer.core.transactions.manager import TransactionManager
+        from aioproducer.transactions.topic_ids import MetadataTopicIds
 
         config = self.config
+        topic_ids = MetadataTopicIds(self.client)
         if attachment is not None:
             return TransactionManager.attach(
                 attachment.handle,
                 listener=transactions,
                 transaction_version=self._read_transaction_version,
                 may_end=False,
+                topic_ids=topic_ids,
             )
         assert config.transactional_id is not None
         return TransactionManager(
@@ -228,6 +231,7 @@ class Engine(Lifetime):
             listener=transactions,
             transaction_version=self._read_transaction_version,
             enable_2pc=config.transaction_two_phase_commit_enable,
+            topic_ids=topic_ids,
         )
 
     def _make_carrier(

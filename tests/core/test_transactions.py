@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -270,6 +271,73 @@ def test_only_the_offsets_that_were_not_accepted_are_sent_again() -> None:
     assert not operation.is_done
     bench.finish_well(again)
     assert operation.is_done
+
+
+INPUT_ID, SECOND_ID = UUID(int=5), UUID(int=6)
+
+
+@pytest.mark.parametrize(
+    ("is_v2", "ids", "highest"),
+    [
+        (True, {"input": INPUT_ID, "second": SECOND_ID}, 6),
+        (True, {"input": INPUT_ID}, 5),
+        (True, {}, 5),
+        (False, {"input": INPUT_ID, "second": SECOND_ID}, 4),
+    ],
+    ids=str,
+)
+def test_offsets_go_by_the_ids_of_their_topics_if_all_are_known(
+    is_v2: bool, ids: dict[str, UUID], highest: int
+) -> None:
+    bench = Bench(is_v2=is_v2)
+    bench.topic_ids = ids
+    bench.begin()
+    offsets = {TopicPartition(topic, 1): OffsetAndMetadata(7) for topic in ("second", "input")}
+    operation = bench.manager.send_offsets(offsets, GROUP)
+    if not is_v2:
+        bench.finish_well(bench.expect(Rpc.ADD_OFFSETS_TO_TXN))
+    bench.finish_well(bench.expect(Rpc.FIND_COORDINATOR))
+
+    request = bench.expect(Rpc.TXN_OFFSET_COMMIT)
+
+    assert request.highest == highest
+    if highest == 6:
+        read = TxnOffsetCommitRequest.decode(6, request.message.encode(6))
+        assert [(each.name, each.topic_id) for each in read.topics] == [("", INPUT_ID), ("", SECOND_ID)]
+    by_name = TxnOffsetCommitRequest.decode(4, request.message.encode(4))
+    assert [each.name for each in by_name.topics] == ["input", "second"]
+    bench.finish_well(request)
+    assert operation.is_done
+
+
+def test_the_answer_for_a_topic_that_was_not_requested_by_its_id_is_impossible() -> None:
+    bench = Bench(is_v2=True)
+    bench.topic_ids = {"input": INPUT_ID}
+    request = bench.lead_to(Rpc.TXN_OFFSET_COMMIT)
+    response = bench.approve(request)
+    response.topics[0].topic_id = SECOND_ID
+
+    with pytest.raises(ProtocolError, match="input-0 were requested"):
+        request.read(response)
+
+
+def test_a_topic_id_that_a_broker_does_not_know_is_refreshed_and_the_offsets_are_sent_again() -> None:
+    bench = Bench(is_v2=True)
+    bench.topic_ids = {"input": INPUT_ID}
+    request = bench.lead_to(Rpc.TXN_OFFSET_COMMIT)
+    response = bench.approve(request)
+    response.topics[0].partitions[0].error_code = ErrorCode.UNKNOWN_TOPIC_ID
+
+    pause = bench.manager.apply_answer(request, request.read(response), request.highest)
+
+    assert pause is RequestPause.BACKOFF
+    assert bench.refreshed == ["input"]
+    bench.topic_ids = {"input": SECOND_ID}
+    again = bench.expect(Rpc.TXN_OFFSET_COMMIT)
+    assert isinstance(again.message, TxnOffsetCommitRequest)
+    assert [each.topic_id for each in again.message.topics] == [SECOND_ID]
+    bench.finish_well(again)
+    assert bench.refreshed == ["input"]
 
 
 def test_no_offsets_are_nothing_to_do() -> None:

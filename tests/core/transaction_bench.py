@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Any
+from uuid import UUID
 
 from aioproducer.core.transactions.identities import CoordinatorType
 from aioproducer.core.transactions.manager import TransactionManager
@@ -27,6 +28,7 @@ from aioproducer.protocol.messages import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
@@ -48,6 +50,8 @@ class Bench:
         self.dropped: list[KafkaError] = []
         self.failed_all: list[KafkaError] = []
         self.epoch = -1
+        self.topic_ids: dict[str, UUID] = {}
+        self.refreshed: list[str] = []
         self.sent: list[CoordinatorRequest] = []
         self.has_incomplete = False
         self.manager = TransactionManager(
@@ -56,7 +60,16 @@ class Bench:
             listener=self,
             transaction_version=lambda: self.version,
             enable_2pc=enable_2pc,
+            topic_ids=self,
         )
+
+    # -- the topics ---------------------------------------------------------------------------------------------------
+
+    def id_of(self, topic: str) -> UUID:
+        return self.topic_ids.get(topic, ZERO_UUID)
+
+    def refresh(self, topic: str) -> None:
+        self.refreshed.append(topic)
 
     # -- the listener -------------------------------------------------------------------------------------------------
 
@@ -149,7 +162,8 @@ class Bench:
             return TxnOffsetCommitResponse(
                 topics=[
                     TxnOffsetCommitResponseTopic(
-                        name=topic.name,
+                        name=topic.name if request.highest < 6 else "",
+                        topic_id=topic.topic_id if request.highest >= 6 else ZERO_UUID,
                         partitions=[
                             TxnOffsetCommitResponsePartition(partition_index=each.partition_index, error_code=code)
                             for each in topic.partitions

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from uuid import UUID
 
 from aioproducer.core.transactions.identities import CoordinatorKey, ProducerIdAndEpoch
 from aioproducer.errors import ProtocolError
@@ -132,10 +133,12 @@ def read_offsets_added(response: AddOffsetsToTxnResponse) -> OffsetsAdded:
     return OffsetsAdded(response.error_code)
 
 
-def read_offsets_taken(asked: frozenset[TopicPartition], response: TxnOffsetCommitResponse) -> OffsetsTaken:
-    """The result for each requested partition, and for no other."""
+def read_offsets_taken(
+    asked: frozenset[TopicPartition], names: Mapping[UUID, str], response: TxnOffsetCommitResponse
+) -> OffsetsTaken:
+    """The result for each requested partition, and for no other; ``names`` are those of topics that go by their ids."""
     results = [
-        (TopicPartition(topic.name, each.partition_index), each.error_code)
+        (TopicPartition(names.get(topic.topic_id, topic.name), each.partition_index), each.error_code)
         for topic in response.topics
         for each in topic.partitions
     ]

@@ -44,6 +44,7 @@ from aioproducer.core.transactions.prepared_transaction import PreparedTransacti
 from aioproducer.core.transactions.requests import CoordinatorRequest
 from aioproducer.core.transactions.state_machine import StateMachine
 from aioproducer.core.transactions.states import State
+from aioproducer.core.transactions.topic_ids import NoTopicIds, TopicIds
 from aioproducer.errors import (
     BrokerError,
     KafkaError,
@@ -73,7 +74,8 @@ class TransactionManager:
     It takes the calls of the user, of the Sender and of the carrier of requests, and passes each to the part that decides.
 
     ``transaction_version`` returns the version that the cluster has finalized; it is called only between two transactions.
-    ``coordinators`` are the known ones, for managers that share them. Requests are carried like this: `next_request`, then
+    ``coordinators`` are the known ones, for managers that share them. ``topic_ids`` are those of the topics of offsets;
+    without them, and if one is not known, topics go by their names. Requests are carried like this: `next_request`, then
     exactly one of `apply_answer`, `lost` and `unsendable` for it.
     """
 
@@ -86,6 +88,7 @@ class TransactionManager:
         transaction_version: Callable[[], int],
         enable_2pc: bool = False,
         coordinators: dict[CoordinatorKey, int] | None = None,
+        topic_ids: TopicIds | None = None,
     ) -> None:
         self.transactional_id = transactional_id
         self._listener = listener
@@ -105,6 +108,7 @@ class TransactionManager:
             self._outcomes,
             listener,
             {} if coordinators is None else coordinators,
+            NoTopicIds() if topic_ids is None else topic_ids,
             timeout_ms=timeout_ms,
             enable_2pc=enable_2pc,
         )
@@ -119,6 +123,7 @@ class TransactionManager:
         may_end: bool,
         timeout_ms: int = 60_000,
         coordinators: dict[CoordinatorKey, int] | None = None,
+        topic_ids: TopicIds | None = None,
     ) -> TransactionManager:
         """A manager that begins inside the transaction of a handle.
 
@@ -132,6 +137,7 @@ class TransactionManager:
             listener=listener,
             transaction_version=transaction_version,
             coordinators=coordinators,
+            topic_ids=topic_ids,
         )
         manager._machine.join(may_end=may_end)
         manager._epochs.join(ProducerIdAndEpoch(handle.producer_id, handle.producer_epoch))

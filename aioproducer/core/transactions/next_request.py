@@ -34,6 +34,7 @@ from aioproducer.core.transactions.requests import (
 )
 from aioproducer.core.transactions.state_machine import StateMachine
 from aioproducer.core.transactions.states import State
+from aioproducer.core.transactions.topic_ids import TopicIds
 from aioproducer.errors import BrokerError, UnsupportedVersion
 from aioproducer.protocol.error_codes import ErrorCode, broker_error
 from aioproducer.types import TopicPartition
@@ -71,8 +72,8 @@ _PAUSES: Mapping[Action, RequestPause] = {
 class NextRequest:
     """Sends the coordinators of the transaction and of groups one request at a time, and applies their answers.
 
-    ``coordinators`` are the known ones. With ``keep_prepared`` (KIP-939) the next producer id is requested without
-    aborting a prepared transaction.
+    ``coordinators`` and ``topic_ids`` are the known ones. With ``keep_prepared`` (KIP-939) the next producer id is requested
+    without aborting a prepared transaction.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class NextRequest:
         outcomes: CommitAndAbort,
         listener: TransactionListener,
         coordinators: dict[CoordinatorKey, int],
+        topic_ids: TopicIds,
         *,
         timeout_ms: int,
         enable_2pc: bool,
@@ -98,6 +100,7 @@ class NextRequest:
         self._outcomes = outcomes
         self._listener = listener
         self._coordinators = coordinators
+        self._topic_ids = topic_ids
         self._timeout_ms = _NO_TIMEOUT_MS if enable_2pc else timeout_ms
         self._enable_2pc = enable_2pc
 
@@ -187,7 +190,13 @@ class NextRequest:
         commit = self._contents.ask_for_offsets()
         self._contents.is_started = True  # with version 2 this is what adds the group, answered or not
         return offset_commit(
-            self._key.key, node_id, self._epochs.identity, commit.group, commit.offsets, tv2=self._epochs.is_v2
+            self._key.key,
+            node_id,
+            self._epochs.identity,
+            commit.group,
+            commit.offsets,
+            self._topic_ids,
+            tv2=self._epochs.is_v2,
         )
 
     def _end(self, node_id: int) -> CoordinatorRequest:
@@ -244,6 +253,8 @@ class NextRequest:
 
     def _take_offsets(self, request: CoordinatorRequest, codes: Mapping[TopicPartition, int]) -> RequestPause:
         self._contents.offsets_taken(codes)
+        for topic in sorted({each.topic for each, code in codes.items() if code == ErrorCode.UNKNOWN_TOPIC_ID}):
+            self._topic_ids.refresh(topic)
         code = decisive_code(request.rpc, codes.values())
         if code != ErrorCode.NONE:
             return self._refused(request, code, partitions=codes)

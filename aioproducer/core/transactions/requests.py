@@ -22,6 +22,7 @@ from aioproducer.core.transactions.answers import (
     read_producer_id,
 )
 from aioproducer.core.transactions.identities import CoordinatorKey, CoordinatorType, ProducerIdAndEpoch
+from aioproducer.core.transactions.topic_ids import TopicIds
 from aioproducer.protocol.message import Request
 from aioproducer.protocol.messages import (
     AddOffsetsToTxnRequest,
@@ -34,6 +35,7 @@ from aioproducer.protocol.messages import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from aioproducer.protocol.wire import ZERO_UUID
 from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
 
 __all__ = [
@@ -59,6 +61,7 @@ _HIGHEST_ADD_OFFSETS = 4
 _END_TXN_TV1, _END_TXN_TV2 = 4, 5
 _OFFSET_COMMIT_TV1, _OFFSET_COMMIT_TV2 = 4, 5
 _OFFSET_COMMIT_WITH_MEMBER = 3  # KIP-447
+_OFFSET_COMMIT_BY_ID = 6  # KIP-1319
 _HIGHEST_FIND_COORDINATOR = 5  # 6 is for share groups
 
 
@@ -168,10 +171,11 @@ def offset_commit(
     producer: ProducerIdAndEpoch,
     group: ConsumerGroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    topic_ids: TopicIds,
     *,
     tv2: bool,
 ) -> CoordinatorRequest:
-    """Sends offsets to the group's coordinator, inside the transaction."""
+    """Sends offsets to the group's coordinator, inside the transaction; by the topics' ids if all of them are known."""
     asked = frozenset(offsets)
     topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
@@ -183,6 +187,8 @@ def offset_commit(
                 committed_metadata=offset.metadata,
             )
         )
+    ids = {name: topic_ids.id_of(name) for name in topics}
+    has_ids = tv2 and ZERO_UUID not in ids.values()
     message = TxnOffsetCommitRequest(
         transactional_id=transactional_id,
         group_id=group.group_id,
@@ -191,18 +197,22 @@ def offset_commit(
         generation_id_or_member_epoch=group.generation_id,
         member_id=group.member_id,
         group_instance_id=group.group_instance_id,
-        topics=[TxnOffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
+        topics=[
+            TxnOffsetCommitRequestTopic(name=name, topic_id=ids[name], partitions=each) for name, each in topics.items()
+        ],
     )
     # Without the member's data a coordinator cannot fence it: better not to send the request at all.
     names_member = group.generation_id >= 0 or group.member_id != "" or group.group_instance_id is not None
     lowest = _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_WITH_MEMBER if names_member else 0
+    highest = _OFFSET_COMMIT_BY_ID if has_ids else _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_TV1
+    names = {topic_id: name for name, topic_id in ids.items()} if has_ids else {}
     return CoordinatorRequest(
         Rpc.TXN_OFFSET_COMMIT,
         message,
         node_id,
         lowest,
-        _OFFSET_COMMIT_TV2 if tv2 else _OFFSET_COMMIT_TV1,
-        partial(read_offsets_taken, asked),
+        highest,
+        partial(read_offsets_taken, asked, names),
         CoordinatorKey(CoordinatorType.GROUP, group.group_id),
     )
 
