@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from aioproducer._config.oauth_token import OAuthToken
 from aioproducer._config.option import Option
@@ -72,6 +72,13 @@ class ProducerConfig(OptionValues):
     others if they are not given: `delivery_timeout_ms`, `close_timeout_ms`, the maximum of each backoff, and `batch_size`
     and `max_request_size` in a small `buffer_memory`.
     """
+
+    if TYPE_CHECKING:
+        # So that it is a `ConfigOf[Any, Any]`.
+        @property
+        def _key_type(self) -> Any: ...
+        @property
+        def _value_type(self) -> Any: ...
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
         self._fill({"bootstrap_servers": bootstrap_servers, **options})

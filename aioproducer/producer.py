@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from types import TracebackType
+from types import GenericAlias, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 from aioproducer._config.other_clients import explain_names_of_other_clients
@@ -36,6 +36,7 @@ from aioproducer.metrics.producer import ProducerMetrics
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.lifetime import no_event_loop
 from aioproducer.runtime.log import ClientLog
+from aioproducer.serializers import NOT_GIVEN
 from aioproducer.types import (
     CloseReport,
     ClusterInfo,
@@ -43,6 +44,8 @@ from aioproducer.types import (
     HeadersInput,
     Health,
     HealthStatus,
+    K,
+    KeyT,
     OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
@@ -50,12 +53,15 @@ from aioproducer.types import (
     RecordMetadata,
     SendManyResult,
     TopicPartition,
+    V,
+    ValueT,
     Written,
 )
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from aioproducer._config.options import ConfigOf, OptionsWithoutSerializers
     from aioproducer.config import ProducerConfig, ProducerOptions
     from aioproducer.core.transactions.handle import TransactionHandle
     from aioproducer.core.transactions.operation import Operation
@@ -68,9 +74,14 @@ if TYPE_CHECKING:
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.interceptors import EndOfSend
     from aioproducer.metrics.application import ApplicationMetric
+    from aioproducer.serializers import SerializerOf
     from aioproducer.transactions.context import Transaction
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.transactions.shared_acknowledgements import SharedAcknowledgements
+
+    _FastPath = FastPath
+else:
+    _FastPath = GenericAlias(FastPath, (K, V))  # a native class cannot be subscripted
 
 __all__ = ["Producer"]
 
@@ -82,7 +93,7 @@ _BURST_BYTES = 256 * 1024
 
 
 @explain_names_of_other_clients(is_async=True)
-class Producer(FastPath):
+class Producer(_FastPath[K, V]):
     """Sends records to Kafka from one event loop.
 
     ::
@@ -112,9 +123,12 @@ class Producer(FastPath):
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str] | ProducerConfig,
-        **options: Unpack[ProducerOptions],
+        self: Producer[KeyT, ValueT],
+        bootstrap_servers: str | Sequence[str] | ConfigOf[KeyT, ValueT],
+        *,
+        key_serializer: SerializerOf[KeyT] | None = NOT_GIVEN,
+        value_serializer: SerializerOf[ValueT] | None = NOT_GIVEN,
+        **options: Unpack[OptionsWithoutSerializers],
     ) -> None:
         """Check the options; `ConfigError` says which one is wrong, and why.
 
@@ -124,6 +138,7 @@ class Producer(FastPath):
         # A program may import this class without using it: options and engine are two thirds of all modules.
         from random import Random
 
+        from aioproducer._config.options import with_serializers
         from aioproducer.config import ProducerConfig
         from aioproducer.engine.engine import Engine
         from aioproducer.engine.run import Run
@@ -131,10 +146,11 @@ class Producer(FastPath):
         from aioproducer.intake.records import Intake
         from aioproducer.interceptors import InterceptedProducer
 
+        given = with_serializers(options, key_serializer, value_serializer)
         if isinstance(bootstrap_servers, ProducerConfig):
-            config = bootstrap_servers.replace(**options) if options else bootstrap_servers
+            config = bootstrap_servers.replace(**given) if given else bootstrap_servers
         else:
-            config = ProducerConfig.create(bootstrap_servers, **options)
+            config = ProducerConfig.create(cast("str | Sequence[str]", bootstrap_servers), **given)
         _refuse_unsupported(config)
         self._engine_type, self._run_type, self._bulk_type = Engine, Run, SendMany
         self.config = config
@@ -375,6 +391,9 @@ class Producer(FastPath):
 
     # -- records ------------------------------------------------------------------------------------------------------
 
+    if not TYPE_CHECKING:  # for type checkers, the base has the parameters
+        __class_getitem__ = classmethod(GenericAlias)
+
     def __init_subclass__(cls, **more: Any) -> None:
         """Have ``send`` use a subclass's own ``enqueue`` as well."""
         super().__init_subclass__(**more)
@@ -400,9 +419,9 @@ class Producer(FastPath):
     async def _send_by_enqueue(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -546,9 +565,9 @@ class Producer(FastPath):
     async def send_many(
         self,
         topic: str,
-        values: Iterable[object] | AsyncIterable[object],
+        values: Iterable[V | ProducerRecord | None] | AsyncIterable[V | ProducerRecord | None],
         *,
-        key: Callable[[Any], object] | None = None,
+        key: Callable[[Any], K | None] | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         on_progress: SendManyProgress | None = None,
@@ -668,7 +687,7 @@ class Producer(FastPath):
 
     # -- transactions ---------------------------------------------------------------------------------------------------
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[K, V]:
         """A transaction to enter: ``async with producer.transaction() as txn``; see `Transaction`.
 
         The first one calls `init_transactions`, unless that was done. Entering it raises what `begin_transaction`
@@ -678,7 +697,7 @@ class Producer(FastPath):
 
         return Transaction(self, self._open_transaction)
 
-    async def run_in_transaction(self, work: Callable[[Transaction], Awaitable[_T]], *, attempts: int = 5) -> _T:
+    async def run_in_transaction(self, work: Callable[[Transaction[K, V]], Awaitable[_T]], *, attempts: int = 5) -> _T:
         """Do ``work(txn)`` in a transaction, commit it, and return what the work returned.
 
         If the transaction can only be aborted (`TransactionAbortable`, or a record that failed), the work is retried in a

@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, Unpack
 
 from anyio.from_thread import BlockingPortal
 
@@ -51,6 +51,7 @@ from aioproducer.producer import Producer
 from aioproducer.runtime.detached import detached
 from aioproducer.runtime.log import ClientLog
 from aioproducer.runtime.loop_thread import LoopThread
+from aioproducer.serializers import NOT_GIVEN
 from aioproducer.transactions.attempts import Attempts, Next
 from aioproducer.transactions.context import NOT_BEGUN, OVER, SENDING, Transaction, refuse
 from aioproducer.types import (
@@ -59,6 +60,8 @@ from aioproducer.types import (
     ConsumerGroupMetadata,
     HeadersInput,
     Health,
+    K,
+    KeyT,
     OffsetAndMetadata,
     PartitionInfo,
     ProducerRecord,
@@ -66,14 +69,18 @@ from aioproducer.types import (
     RecordMetadata,
     SendManyResult,
     TopicPartition,
+    V,
+    ValueT,
     Written,
 )
 
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from aioproducer._config.options import ConfigOf, OptionsWithoutSerializers
     from aioproducer.intake.table import HeaderColumns, SendTableProgress, ValueFormat
     from aioproducer.metrics.application import ApplicationMetric
+    from aioproducer.serializers import SerializerOf
 
 __all__ = ["SyncDelivery", "SyncProducer", "SyncTransaction"]
 
@@ -87,7 +94,7 @@ _READ_AHEAD = 1000
 
 
 @explain_names_of_other_clients(is_async=False)
-class SyncProducer:
+class SyncProducer(Generic[K, V]):
     """Sends records to Kafka from threads.
 
     ::
@@ -101,10 +108,17 @@ class SyncProducer:
     """
 
     def __init__(
-        self, bootstrap_servers: str | Sequence[str] | ProducerConfig, **options: Unpack[ProducerOptions]
+        self: SyncProducer[KeyT, ValueT],
+        bootstrap_servers: str | Sequence[str] | ConfigOf[KeyT, ValueT],
+        *,
+        key_serializer: SerializerOf[KeyT] | None = NOT_GIVEN,
+        value_serializer: SerializerOf[ValueT] | None = NOT_GIVEN,
+        **options: Unpack[OptionsWithoutSerializers],
     ) -> None:
         """Check the options, and start nothing; see `Producer`."""
-        self._producer = Producer(bootstrap_servers, **options)
+        self._producer: Producer[Any, Any] = Producer(
+            bootstrap_servers, key_serializer=key_serializer, value_serializer=value_serializer, **options
+        )
         self._loop_thread: LoopThread | None = None
         self._hand_over: HandOver | None = None  # of this run, or of the one before
         self._closing = threading.Condition()  # of that, and of:
@@ -265,9 +279,9 @@ class SyncProducer:
     def send(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -303,9 +317,9 @@ class SyncProducer:
     def enqueue(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -342,9 +356,9 @@ class SyncProducer:
     def enqueue_nowait(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -368,9 +382,9 @@ class SyncProducer:
     def send_many(
         self,
         topic: str,
-        values: Iterable[object],
+        values: Iterable[V | ProducerRecord | None],
         *,
-        key: Callable[[Any], object] | None = None,
+        key: Callable[[Any], K | None] | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         on_progress: SendManyProgress | None = None,
@@ -449,11 +463,11 @@ class SyncProducer:
 
     # -- transactions -------------------------------------------------------------------------------------------------
 
-    def transaction(self) -> SyncTransaction:
+    def transaction(self) -> SyncTransaction[K, V]:
         """A transaction to enter: ``with producer.transaction() as txn``; see `Producer.transaction`."""
         return SyncTransaction(self, self._producer.transaction(), self._call)
 
-    def run_in_transaction(self, work: Callable[[SyncTransaction], _T], *, attempts: int = 5) -> _T:
+    def run_in_transaction(self, work: Callable[[SyncTransaction[K, V]], _T], *, attempts: int = 5) -> _T:
         """Do ``work(txn)`` in a transaction, and retry if that can help; see `Producer.run_in_transaction`."""
         tries = Attempts(attempts, self.config, random.random, self._producer.log)
         while True:
@@ -705,7 +719,7 @@ def _close_dropped(producer: Producer, loop_thread: LoopThread) -> None:
         )
 
 
-class SyncTransaction:
+class SyncTransaction(Generic[K, V]):
     """One transaction of a `SyncProducer`, to be entered once; see `Transaction`.
 
     An exception in the block aborts it, also a KeyboardInterrupt. ``send``, ``enqueue``, ``enqueue_nowait``, ``send_many``,
@@ -713,7 +727,7 @@ class SyncTransaction:
     `TransactionStateError`, except ``flush``.
     """
 
-    def __init__(self, producer: SyncProducer, transaction: Transaction, call: Callable[..., Any]) -> None:
+    def __init__(self, producer: SyncProducer[K, V], transaction: Transaction[K, V], call: Callable[..., Any]) -> None:
         self._call = call
         self._producer = producer
         self._transaction = transaction

@@ -5,12 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from aioproducer._metadata import RecordMetadata, TimestampType, TopicPartition
 
 if TYPE_CHECKING:
     from uuid import UUID
+
+    from typing_extensions import TypeVar
+
+    # Any, so that a function that is annotated with a bare `Producer` takes every producer, and sends anything.
+    K = TypeVar("K", contravariant=True, default=Any)
+    V = TypeVar("V", contravariant=True, default=Any)
+    # Those of the constructors, in which a serializer that is not given leaves bytes and text.
+    KeyT = TypeVar("KeyT", default="Plain")
+    ValueT = TypeVar("ValueT", default="Plain")
+else:
+    from typing import TypeVar  # has no defaults before Python 3.13, and nothing reads them at run time
+
+    K = TypeVar("K", contravariant=True)
+    V = TypeVar("V", contravariant=True)
+    KeyT = TypeVar("KeyT")
+    ValueT = TypeVar("ValueT")
 
 __all__ = [
     "BrokerInfo",
@@ -23,8 +39,11 @@ __all__ = [
     "HeadersInput",
     "Health",
     "HealthStatus",
+    "K",
+    "KeyT",
     "OffsetAndMetadata",
     "PartitionInfo",
+    "Plain",
     "ProducerRecord",
     "PurgeReport",
     "RecordMetadata",
@@ -33,10 +52,15 @@ __all__ = [
     "TopicInfo",
     "TopicPartition",
     "TransactionOutcome",
+    "V",
+    "ValueT",
     "Written",
 ]
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+#: A key or a value that needs no serializer; None, which is allowed everywhere, aside.
+Plain: TypeAlias = BytesLike | str
 
 #: One header as it is on the wire: a name and bytes, or None for a null value.
 Header: TypeAlias = tuple[str, bytes | None]

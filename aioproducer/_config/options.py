@@ -35,7 +35,7 @@ from aioproducer._config.option import Option
 from aioproducer._config.secret import Secret
 from aioproducer._config.servers import Servers
 from aioproducer.errors import DeliveryError
-from aioproducer.serializers import MessageField, Serializer
+from aioproducer.serializers import NOT_GIVEN, MessageField, Serializer
 
 __all__ = [
     "INT_MAX",
@@ -43,14 +43,17 @@ __all__ = [
     "Acks",
     "CompressionByTopic",
     "CompressionType",
+    "ConfigOf",
     "MetricReporter",
     "OptionValues",
+    "OptionsWithoutSerializers",
     "PartitionerName",
     "PartitionerOption",
     "PreferredCodecs",
     "ProducerOptions",
     "TokenProvider",
     "describe_options",
+    "with_serializers",
 ]
 
 Acks: TypeAlias = Literal[-1, 0, 1]
@@ -139,18 +142,13 @@ def _secret(doc: str, *, ours: bool = False) -> Secret | None:
     return _option(None, SecretText(), doc, ours=ours)
 
 
-class ProducerOptions(TypedDict, total=False):
-    """The options as keywords, for type checkers: ``Producer("host:9092", **options: Unpack[ProducerOptions])``.
-
-    `ProducerConfig` documents each of them (`OPTIONS`, for programs).
-    """
+class OptionsWithoutSerializers(TypedDict, total=False):
+    """The options as keywords that do not determine which keys and values a producer takes."""
 
     client_dns_lookup: ClientDnsLookup
     bootstrap_resolve_timeout_ms: int
     client_id: str
     client_rack: str
-    key_serializer: Serializer | None
-    value_serializer: Serializer | None
     acks: Literal[-1, 0, 1, "all", "-1", "0", "1"]
     retries: int
     delivery_timeout_ms: int
@@ -221,6 +219,41 @@ class ProducerOptions(TypedDict, total=False):
     sasl_login_refresh_window_jitter: float
     sasl_login_refresh_min_period_seconds: int
     sasl_login_refresh_buffer_seconds: int
+
+
+class ProducerOptions(OptionsWithoutSerializers, total=False):
+    """The options as keywords, for type checkers: ``Producer("host:9092", **options: Unpack[ProducerOptions])``.
+
+    `ProducerConfig` documents each of them (`OPTIONS`, for programs).
+    """
+
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+
+
+_KeyT_co = TypeVar("_KeyT_co", covariant=True)
+_ValueT_co = TypeVar("_ValueT_co", covariant=True)
+
+
+class ConfigOf(Protocol[_KeyT_co, _ValueT_co]):
+    """A `ProducerConfig` for type checkers, which then infer Any: its serializers are not part of its type."""
+
+    @property
+    def _key_type(self) -> _KeyT_co: ...
+    @property
+    def _value_type(self) -> _ValueT_co: ...
+
+
+def with_serializers(
+    options: OptionsWithoutSerializers, key_serializer: object, value_serializer: object
+) -> ProducerOptions:
+    """The options together with the serializers that are not `NOT_GIVEN`."""
+    given: dict[str, object] = {**options}
+    if key_serializer is not NOT_GIVEN:
+        given["key_serializer"] = key_serializer
+    if value_serializer is not NOT_GIVEN:
+        given["value_serializer"] = value_serializer
+    return cast("ProducerOptions", given)
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)

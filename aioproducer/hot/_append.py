@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from aioproducer.arguments import is_timeout
 from aioproducer.record import RecordBatchBuilder, partition_for_key, record_size_upper_bound
 from aioproducer.serializers import normalize_headers
+from aioproducer.types import K, V
 
 from ._delivery import Delivery, Outcome
 
@@ -468,7 +469,7 @@ def _plain_headers(headers: Any) -> Sequence[Header] | None:
     return plain
 
 
-class FastPath:
+class FastPath(Generic[K, V]):
     """The producer methods that mostly append to an open batch."""
 
     #: The fast path itself; not for users.
@@ -477,9 +478,9 @@ class FastPath:
     async def send(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -517,9 +518,9 @@ class FastPath:
     async def enqueue(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -547,9 +548,9 @@ class FastPath:
     def enqueue_nowait(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -22,10 +22,10 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, overload
 
 from aioproducer.errors import ConfigError, InvalidRecord, KafkaError, SerializationError
-from aioproducer.types import BytesLike, Header
+from aioproducer.types import BytesLike, Header, Plain
 
 if TYPE_CHECKING:
     from aioproducer.serializers.builtin import (
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NOT_GIVEN",
     "BytesSerializer",
     "IntegerSerializer",
     "JsonSerializer",
@@ -46,6 +47,7 @@ __all__ = [
     "SerializationContext",
     "Serialized",
     "Serializer",
+    "SerializerOf",
     "StringSerializer",
     "configure_serializer",
     "normalize_bytes",
@@ -69,19 +71,59 @@ def __getattr__(name: str) -> object:
 Serialized: TypeAlias = BytesLike | str | None
 
 
-class _JavaShaped(Protocol):
-    def serialize(self, topic: str, headers: list[Header], data: Any, /) -> Serialized | Awaitable[Serialized]: ...
+_Data = TypeVar("_Data", contravariant=True)
 
 
-class _TopicShaped(Protocol):
-    def serialize(self, topic: str, data: Any, /) -> Serialized | Awaitable[Serialized]: ...
+class _JavaShaped(Protocol[_Data]):
+    def serialize(self, topic: str, headers: list[Header], data: _Data, /) -> Serialized | Awaitable[Serialized]: ...
+
+
+# With `__qualname__`: mypy treats every function as a match for a protocol of `__call__` alone, and infers nothing from a
+# lambda then. With any other member, pyright infers Any.
+class _TakesCtx(Protocol[_Data]):
+    def __call__(self, obj: _Data, /, *, ctx: SerializationContext) -> Serialized | Awaitable[Serialized]: ...
+
+    __qualname__: str
+
+
+class _TakesContext(Protocol[_Data]):
+    def __call__(self, obj: _Data, /, *, context: SerializationContext) -> Serialized | Awaitable[Serialized]: ...
+
+    __qualname__: str
+
+
+class _TopicShaped(Protocol[_Data]):
+    def serialize(self, topic: str, data: _Data, /) -> Serialized | Awaitable[Serialized]: ...
 
 
 _Callable: TypeAlias = Callable[..., Serialized | Awaitable[Serialized]]
 
 #: A callable ``f(obj)`` or ``f(obj, ctx)`` that returns `Serialized` or an awaitable of it; or an object with a method
 #: ``serialize(topic, headers, data)`` or ``serialize(topic, data)`` that does.
-Serializer: TypeAlias = _Callable | _JavaShaped | _TopicShaped
+Serializer: TypeAlias = _Callable | _JavaShaped[Any] | _TopicShaped[Any]
+
+_Object = TypeVar("_Object")
+
+#: The `Serializer`s of one kind of object, by which a type checker infers the keys and values of a producer.
+SerializerOf: TypeAlias = (
+    Callable[[_Object], Serialized | Awaitable[Serialized]]
+    | Callable[[_Object, "SerializationContext"], Serialized | Awaitable[Serialized]]
+    | _TakesCtx[_Object]
+    | _TakesContext[_Object]
+    | _JavaShaped[_Object]
+    | _TopicShaped[_Object]
+)
+
+
+# Pyright infers the objects of a serializer that is not given from this default: the first variant is for a producer whose
+# parameters are unknown, so that it takes `Plain`, and the second for one that is constructed as `Producer[str, Order]`.
+@overload
+def NOT_GIVEN(obj: Plain) -> bytes: ...
+@overload
+def NOT_GIVEN(obj: object) -> bytes: ...
+def NOT_GIVEN(obj: object) -> bytes:  # noqa: N802
+    """Stand for a serializer that is not given; None would replace that of a whole `ProducerConfig`. Never called."""
+    raise NotImplementedError
 
 
 class MessageField(StrEnum):

@@ -26,8 +26,8 @@ class StringSerializer:
 
     encoding: str = "utf-8"
 
-    def __call__(self, obj: object) -> bytes:
-        if not isinstance(obj, str):
+    def __call__(self, obj: str) -> bytes:
+        if not isinstance(cast("object", obj), str):
             raise TypeError(f"StringSerializer takes str, not {type(obj).__name__}")
         return obj.encode(self.encoding)
 
@@ -36,10 +36,10 @@ class StringSerializer:
 class BytesSerializer:
     """Bytes, unchanged; unlike having no serializer, it refuses text."""
 
-    def __call__(self, obj: object) -> BytesLike:
-        if not isinstance(obj, bytes | bytearray | memoryview):
+    def __call__(self, obj: BytesLike) -> BytesLike:
+        if not isinstance(cast("object", obj), bytes | bytearray | memoryview):
             raise TypeError(f"BytesSerializer takes bytes, bytearray or memoryview, not {type(obj).__name__}")
-        return cast("BytesLike", obj)
+        return obj
 
 
 @dataclass(frozen=True, slots=True)

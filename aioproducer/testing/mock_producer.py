@@ -6,22 +6,25 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Unpack, cast
 
+from aioproducer._config.options import with_serializers
 from aioproducer.arguments import checked_group, checked_offsets
 from aioproducer.config import ProducerConfig
 from aioproducer.errors import ConfigError, TransactionStateError
 from aioproducer.producer import Producer
+from aioproducer.serializers import NOT_GIVEN
 from aioproducer.testing.broker.fake_cluster import FakeCluster
 from aioproducer.testing.broker.transaction_coordinator import TwoPhaseCommit
 from aioproducer.testing.broker.transaction_state import TransactionState
 from aioproducer.testing.mock.book import Book, Call, GroupOffsets, SentRecord
 from aioproducer.testing.mock.engine import MockEngine
-from aioproducer.types import HealthStatus, ProducerRecord
+from aioproducer.types import HealthStatus, K, KeyT, ProducerRecord, V, ValueT
 
 if TYPE_CHECKING:
-    from aioproducer.config import ProducerOptions
+    from aioproducer._config.options import ConfigOf, OptionsWithoutSerializers
     from aioproducer.core.transactions.prepared_transaction import PreparedTransactionState
     from aioproducer.delivery import Delivery, DeliveryCallback
     from aioproducer.engine.engine import Engine
+    from aioproducer.serializers import SerializerOf
     from aioproducer.testing.broker.cluster_state import TopicSpec
     from aioproducer.transactions.link import TransactionLink
     from aioproducer.types import (
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Call", "GroupOffsets", "MockProducer", "SentRecord"]
 
 
-class MockProducer(Producer):
+class MockProducer(Producer[K, V]):
     """A `Producer` whose cluster is an object in the same process: no socket is opened, and no call waits for time.
 
     ::
@@ -61,19 +64,22 @@ class MockProducer(Producer):
     """
 
     def __init__(
-        self,
-        bootstrap_servers: str | Sequence[str] | ProducerConfig = "mock:9092",
+        self: MockProducer[KeyT, ValueT],
+        bootstrap_servers: str | Sequence[str] | ConfigOf[KeyT, ValueT] = "mock:9092",
         *,
         auto_complete: bool = True,
         topics: Mapping[str, int | TopicSpec] | None = None,
         num_partitions: int = 1,
         auto_create_topics: bool = True,
-        **options: Unpack[ProducerOptions],
+        key_serializer: SerializerOf[KeyT] | None = NOT_GIVEN,
+        value_serializer: SerializerOf[ValueT] | None = NOT_GIVEN,
+        **options: Unpack[OptionsWithoutSerializers],
     ) -> None:
+        given = with_serializers(options, key_serializer, value_serializer)
         if isinstance(bootstrap_servers, ProducerConfig):
-            config = bootstrap_servers.replace(**options) if options else bootstrap_servers
+            config = bootstrap_servers.replace(**given) if given else bootstrap_servers
         else:
-            config = ProducerConfig.create(bootstrap_servers, **options)
+            config = ProducerConfig.create(cast("str | Sequence[str]", bootstrap_servers), **given)
         self._book = Book(auto_complete)
         super().__init__(config.replace(interceptors=(*config.interceptors, self._book)))
         self._cluster = FakeCluster(auto_create_topics=auto_create_topics, num_partitions=num_partitions)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol
 
 import anyio
 
 from aioproducer.errors import AuthenticationError, KafkaError, TransactionAbortable, TransactionStateError
-from aioproducer.types import ConsumerGroupMetadata, OffsetAndMetadata, TopicPartition
+from aioproducer.types import ConsumerGroupMetadata, K, OffsetAndMetadata, TopicPartition, V
 
 if TYPE_CHECKING:
     from typing import Self
@@ -39,7 +39,7 @@ async def _refuse(why: str, *_: object, **__: object) -> NoReturn:
     refuse(why)
 
 
-class TransactionalProducer(Protocol):
+class TransactionalProducer(Protocol[K, V]):
     """The part of its producer that a transaction uses: `Producer` is above this module, and has the docstrings."""
 
     log: ClientLog
@@ -47,9 +47,9 @@ class TransactionalProducer(Protocol):
     async def send(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -60,9 +60,9 @@ class TransactionalProducer(Protocol):
     async def enqueue(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -73,9 +73,9 @@ class TransactionalProducer(Protocol):
     def enqueue_nowait(
         self,
         topic: str | ProducerRecord,
-        value: object = None,
+        value: V | None = None,
         *,
-        key: object = None,
+        key: K | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -85,9 +85,9 @@ class TransactionalProducer(Protocol):
     async def send_many(
         self,
         topic: str,
-        values: Iterable[object] | AsyncIterable[object],
+        values: Iterable[V | ProducerRecord | None] | AsyncIterable[V | ProducerRecord | None],
         *,
-        key: Callable[[Any], object] | None = None,
+        key: Callable[[Any], K | None] | None = None,
         headers: HeadersInput | None = None,
         partition: int | None = None,
         on_progress: Callable[[SendManyResult], object] | None = None,
@@ -125,7 +125,7 @@ class TransactionalProducer(Protocol):
     async def abort_transaction(self, timeout: float | None = None) -> None: ...
 
 
-class Transaction:
+class Transaction(Generic[K, V]):
     """One transaction of a producer, to be entered once.
 
     ::
@@ -146,7 +146,7 @@ class Transaction:
     in the background, and the next transaction waits for it; if it fails, entering that one raises its error.
     """
 
-    def __init__(self, producer: TransactionalProducer, begin: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, producer: TransactionalProducer[K, V], begin: Callable[[], Awaitable[None]]) -> None:
         self._producer = producer
         self._begin = begin
         self._entered = False

@@ -82,16 +82,16 @@ class LoopedProducer(SyncProducer):
 
     def __init__(self, bootstrap_servers: Sequence[str], **options: Unpack[ProducerOptions]) -> None:
         super().__init__(bootstrap_servers, **options)
-        self._producer: _FedProducer = _FedProducer(self.config)
+        self._producer = self._fed = _FedProducer(self.config)
 
     @property
     def producer(self) -> Producer:
         """The producer in the event loop."""
-        return self._producer
+        return self._fed
 
     def feed_from(self, feed: Feed) -> None:
         """Take the records of this feed before closing."""
-        self._producer.feed = feed
+        self._fed.feed = feed
 
     def post(self, call: Callable[[], object]) -> None:
         """Schedule a call in the event loop; without effect if it has ended."""
