@@ -21,12 +21,13 @@ _Ts = TypeVarTuple("_Ts")
 class LosingProxy:
     """Forwards frame by frame; its address is what the broker advertises (``KafkaCluster(advertise=proxy.advertise)``).
 
-    ``seen`` counts the requests that came, by their API; ``lost`` those of which something was lost. While ``is_mute`` is
-    set, every answer is lost, and connections stay open.
+    ``seen`` counts the requests that came, by their API, and ``versions`` has the version of the last one; ``lost`` counts
+    those of which something was lost. While ``is_mute`` is set, every answer is lost, and connections stay open.
     """
 
     def __init__(self) -> None:
         self.seen: Counter[str] = Counter()
+        self.versions: dict[str, int] = {}
         self.lost: Counter[str] = Counter()
         self.is_mute = False
         self._lock = threading.Lock()
@@ -93,10 +94,11 @@ class LosingProxy:
                     self._open -= {client, broker}
 
     def _forward(self, frame: bytes, broker: socket.socket, doomed: list[int]) -> bool:
-        key, _, correlation_id = struct.unpack_from(">hhi", frame)
+        key, version, correlation_id = struct.unpack_from(">hhi", frame)
         api = ApiKey(key)
         with self._lock:
             self.seen[api.name] += 1
+            self.versions[api.name] = version
             what = self._plans.pop(api, None)
             if what is not None:
                 self.lost[api.name] += 1

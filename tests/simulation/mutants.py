@@ -469,10 +469,4 @@ MUTANTS: Final[Sequence[Mutant]] = (
         "elif batch.possibly_written and (self._sequences.is_next(batch) or self._follows_unrepeated(batch)):",
         "elif False:",
     ),
-    Mutant(
-        "a batch that a forgetful broker may have written gets a new number",
-        _RETRIES,
-        "forgotten = answer.error_code == ErrorCode.UNKNOWN_PRODUCER_ID and batch.possibly_written",
-        "forgotten = False",
-    ),
 )

@@ -18,6 +18,8 @@ _MOST_IN_BURST: Final = 40
 #: Some bursts of such records are more than the event loop takes in one turn; where they have room, in bytes.
 _LARGE: Final = 20_000
 _MUCH_ROOM: Final = 1_000_000
+#: Virtual seconds in which everything that was handed over is in a batch, or waits for memory or metadata.
+_SOON_S: Final = 0.05
 
 
 class Threads(Program):
@@ -31,6 +33,9 @@ class Threads(Program):
         async with asyncio.TaskGroup() as group:
             for number in range(count):
                 group.create_task(self._thread(producer, hand_over, f"thread{number}", records))
+        await asyncio.sleep(_SOON_S)
+        if not hand_over.is_idle and not hand_over.waiting:
+            self.problems.append("forgotten: records from threads wait, and nothing takes them")
 
     async def _thread(self, producer: Producer, hand_over: HandOver, name: str, records: int) -> None:
         while self._numbers.get(name, -1) + 1 < records:

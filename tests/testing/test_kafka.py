@@ -75,16 +75,19 @@ def fake_java(directory: Path, version: str) -> None:
     java.chmod(0o755)
 
 
-def test_a_data_directory_is_formatted_like_another_one_with_its_own_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize("checkpoint", ["bootstrap.checkpoint", "__cluster_metadata-0/0-0.checkpoint"])
+def test_a_data_directory_is_formatted_like_another_one_with_its_own_ids(tmp_path: Path, checkpoint: str) -> None:
     original = "#\nnode.id=100\ndirectory.id=ZHjs9jxEYkPALHHomkikfg\nversion=1\ncluster.id=YWlvcHJvZHVjZXItdGVzdA\n"
-    (tmp_path / "meta.properties").write_text(original)
-    (tmp_path / "bootstrap.checkpoint").write_bytes(b"\x00\xff")
-    formatted = FormattedDirectory.read(tmp_path)
+    first = tmp_path / "first"
+    (first / checkpoint).parent.mkdir(parents=True)
+    (first / "meta.properties").write_text(original)
+    (first / checkpoint).write_bytes(b"\x00\xff")
+    formatted = FormattedDirectory.read(first)
 
     written: list[str] = []
     for number in range(200):  # one in 64 random ids begins with a dash
         formatted.write(tmp_path / f"{number}", number)
-        assert (tmp_path / f"{number}" / "bootstrap.checkpoint").read_bytes() == b"\x00\xff"
+        assert (tmp_path / f"{number}" / checkpoint).read_bytes() == b"\x00\xff"
         written.append((tmp_path / f"{number}" / "meta.properties").read_text())
 
     ids = [re.findall(r"(?m)^directory\.id=(?!-)([\w-]{22})$", text) for text in written]

@@ -15,25 +15,31 @@ from typing import Final, NamedTuple
 
 __all__ = ["FormattedDirectory"]
 
-_FILES: Final = ("meta.properties", "bootstrap.checkpoint")
+_PROPERTIES: Final = "meta.properties"
 
 
 class FormattedDirectory(NamedTuple):
-    """The files that the tool has written into one data directory."""
+    """The files that the tool has written into one data directory, by their paths there.
+
+    Beside the properties there is a checkpoint: in the directory itself, or since Kafka 4.4 in the metadata's log.
+    """
 
     files: Mapping[str, bytes]
 
     @classmethod
     def read(cls, directory: Path) -> FormattedDirectory:
         """The files of a directory that has been formatted and not been used yet."""
-        return cls({name: (directory / name).read_bytes() for name in _FILES})
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        return cls({path.relative_to(directory).as_posix(): path.read_bytes() for path in files})
 
     def write(self, directory: Path, node_id: int) -> None:
         """Format the data directory of another node, or of the same one in another cluster, like this one."""
         directory.mkdir()
         for name, content in self.files.items():
-            (directory / name).write_bytes(content)
-        properties = directory / _FILES[0]
+            path = directory / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        properties = directory / _PROPERTIES
         text = re.sub(r"(?m)^node\.id=.*$", f"node.id={node_id}", properties.read_text())
         properties.write_text(re.sub(r"(?m)^directory\.id=.*$", f"directory.id={_directory_id()}", text))
 
