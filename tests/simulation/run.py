@@ -45,8 +45,8 @@ _TOPICS: Final = ("orders", "logs")
 _TRANSACTIONAL_ID: Final = "shop"
 #: Virtual seconds in which everything must be over once there are no more faults.
 _PATIENCE_S: Final = 400.0
-#: The bytes that the headers of the parts of split batches may owe.
-_DEBT: Final = 1_000
+#: The bytes that the headers of the parts of split batches may owe: 61 bytes each, of a hundred parts.
+_DEBT: Final = 6_100
 #: One seed of so many looks for futures that nothing will ever end: that takes longer than most simulations.
 _FUTURES_OF: Final = 50
 #: The longest piece of work of a busy client, in virtual seconds.
