@@ -15,9 +15,10 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.svg import DARK, LIGHT, Bar, bar_chart
 from tests.simulation.mutants import MUTANTS, Mutant
 
-__all__ = ["Hunt", "hunt", "install", "mutated"]
+__all__ = ["Hunt", "draw", "hunt", "install", "mutated"]
 
 _ROOT: Final = Path(__file__).parents[2]
 #: A mutant for which this is not enough, for example because it never ends, is found.
@@ -110,11 +111,26 @@ def hunt(mutant: Mutant, seeds: int) -> Hunt:
     return Hunt(mutant, -1, f"crashed: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
 
 
+def draw(found: Sequence[int | None], most: int, directory: Path) -> None:
+    """Draw how many mutants were found within 1, 10, 100 ... seeds; None in ``found`` is a survivor."""
+    limits = sorted({most, *(10**power for power in range(len(str(most))))})
+    bars = [
+        Bar(f"{limit:,} seed{'s' if limit > 1 else ''}", count, f"{count}", accented=limit == most)
+        for limit in limits
+        for count in [sum(seed is not None and seed < limit for seed in found)]
+    ]
+    title = f"Of {len(found)} bugs in the client, found within"
+    for theme in (LIGHT, DARK):
+        chart = bar_chart(title, "deterministic simulation; each bug is one changed place", bars, theme)
+        (directory / f"mutants-{theme.name}.svg").write_text(chart)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Exit code 0: each mutant was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.hunt", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2000, metavar="N", help="seeds for each mutant (default: 2000)")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="how many processes (default: 2)")
+    parser.add_argument("--charts", type=Path, metavar="DIRECTORY", help="draw how many seeds the mutants needed")
     parser.add_argument("--one", metavar="NAME", help="run the seeds against this mutant, in this process")
     options = parser.parse_args(words)
     if options.one is not None:
@@ -127,6 +143,8 @@ def main(words: Sequence[str] | None = None) -> int:
         for each in hunts:
             mutant, seed, problem = each.result()
             print(f"{'SURVIVED' if seed is None else f'seed {seed:>5}'}  {mutant.name}: {problem[:120]}", flush=True)
+    if options.charts is not None:
+        draw([each.result().seed for each in hunts], options.seeds, options.charts)
     survivors = [each.result().mutant.name for each in hunts if each.result().seed is None]
     print(f"{len(MUTANTS)} mutants, {len(survivors)} survived, {time.perf_counter() - began:.0f} s")
     return int(bool(survivors))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.__main__ import main
-from tests.simulation.hunt import hunt, mutated
+from tests.simulation.hunt import draw, hunt, mutated
 from tests.simulation.judge import Rules, verdict
 from tests.simulation.ledger import End, Reported, Transaction
 from tests.simulation.mutants import MUTANTS
@@ -181,6 +183,14 @@ def test_each_mutant_is_a_change_of_one_place_that_still_compiles() -> None:
         compile(mutated(mutant), mutant.module, "exec")
 
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 60
+
+
+def test_the_seeds_that_the_mutants_needed_are_drawn(tmp_path: Path) -> None:
+    draw([0, 0, 7, 2_000, None, -1], 2_001, tmp_path)
+
+    chart = (tmp_path / "mutants-light.svg").read_text()
+    assert "Of 6 bugs" in chart
+    assert [int(each) for each in re.findall(r">(\d+)</text>", chart)] == [3, 4, 4, 4, 5]  # -1: it did not end
 
 
 @pytest.mark.slow
