@@ -151,7 +151,10 @@ class ProduceResult(Outcome):
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self.succeeded = True
-        self._notify()
+        if self._callbacks:
+            self._notify()
+        else:
+            self.wake()
 
     def fail(self, failure: BatchFailure) -> None:
         """The records have failed; those that are never observed go to the sink."""

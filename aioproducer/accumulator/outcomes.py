@@ -75,7 +75,7 @@ class Outcomes:
 
     def complete(self, batch: ProducerBatch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """The batch was written to the log."""
-        self._sequences.acknowledged(batch, base_offset)
+        self._sequences.acknowledged(batch)
         topic = self._metrics.topic(batch.partition.topic)
         encoded = batch.encoded
         assert encoded is not None
@@ -286,9 +286,10 @@ class Outcomes:
     def _note_outcome(self, batch: ProducerBatch) -> None:
         """The batch is no longer incomplete; flushes do not wait for it."""
         self.incomplete.pop(batch, None)
-        waiters, batch.flush_waiters = batch.flush_waiters, None
-        for waiter in waiters or ():
-            waiter.one_less()
+        if batch.flush_waiters:
+            waiters, batch.flush_waiters = batch.flush_waiters, None
+            for waiter in waiters:
+                waiter.one_less()
 
     def call_when_complete(self, on_done: Callable[[], object]) -> FlushWaiter:
         """Call ``on_done`` when everything that is incomplete now has an outcome; at once if nothing is."""
@@ -303,8 +304,7 @@ class Outcomes:
 
     def _release(self, batch: ProducerBatch) -> None:
         """Give back the memory of a batch that has nothing in flight any more."""
-        reserved = batch.hand_over()
-        batch.drop_bytes()
+        reserved = batch.finish()
         self._pool.release(reserved)
         if self._transaction is not None:
             self._transaction.batch_settled()

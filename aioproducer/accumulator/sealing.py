@@ -28,6 +28,7 @@ class Sealing:
         self._queues = queues
         self._lanes = lanes
         self._metrics = metrics
+        self._compresses = settings.compresses  # asked first: by default nothing is compressed
         #: The preferred codec of a topic.
         self.codec_of: Final = settings.codec_of()
         self._old_codec_of = settings.old_codec_of()
@@ -43,7 +44,7 @@ class Sealing:
     def limit(self, topic: str) -> int:
         """The size in bytes, before compression, up to which a batch of the topic is filled."""
         limit = self.limits.limit(topic) if self.limits.by_topic else self._settings.batch_size
-        if self.codec_of(topic) is Codec.NONE:
+        if not self._compresses or self.codec_of(topic) is Codec.NONE:
             return limit
         return min(self._ratios.uncompressed_limit(topic, limit), max(limit, self._settings.max_request_size))
 
@@ -82,9 +83,8 @@ class Sealing:
             return batch.encoded
         if batch.is_sealing:
             return None
-        codec = self.codec_for(batch)
-        if codec is Codec.NONE:
-            return batch.seal(codec, None)
+        if not self._compresses or (codec := self.codec_for(batch)) is Codec.NONE:
+            return batch.seal(Codec.NONE, None)
         if self._is_large(batch):
             self._hand_to_worker(batch)
             return None

@@ -33,6 +33,11 @@ class AccumulatorSettings(NamedTuple):
     availability_timeout_s: float = 0.0
     client_rack: str | None = None  # set if the partitioner prefers leaders in this rack
 
+    @property
+    def compresses(self) -> bool:
+        """Whether the batches of any topic are compressed."""
+        return any(codec is not Codec.NONE for codec in (self.codec, *self.codecs_by_topic.values()))
+
     def codec_of(self) -> Callable[[str], Codec]:
         """The function that returns a topic's codec."""
         codec, by_topic = self.codec, self.codecs_by_topic

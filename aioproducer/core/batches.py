@@ -140,6 +140,17 @@ class ProducerBatch(OpenBatch):
         self._reserved = 0
         return reserved
 
+    def finish(self) -> int:
+        """Drop the records, and return the bytes of the BufferPool that the batch held; the caller gives them back."""
+        reserved = self._reserved
+        if reserved is None:
+            reserved = self.reserved
+        self._reserved = 0
+        self.encoded = None
+        if self.builder is not None:
+            self.drop_builder()
+        return reserved
+
     def close(self) -> RecordBatchBuilder:
         """Let no more records join, and return the records to encode; `sealed` must follow."""
         builder = self.builder

@@ -108,7 +108,6 @@ class _Partition:
         "bump_from",
         "epoch",
         "last_acked",
-        "last_acked_offset",
         "next_place",
         "next_sequence",
         "numbered",
@@ -124,7 +123,6 @@ class _Partition:
         self.places: list[int] = []  # of these batches, in the row of all that were numbered here
         self.next_place = 0
         self.start_over(NO_PRODUCER_ID, NO_EPOCH)
-        self.last_acked_offset = -1
 
     def start_over(self, producer_id: int, epoch: int) -> None:
         self.producer_id, self.epoch = producer_id, epoch
@@ -252,7 +250,7 @@ class Sequences:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def acknowledged(self, batch: Numbered, base_offset: int) -> None:
+    def acknowledged(self, batch: Numbered) -> None:
         """The broker has written the batch."""
         state = self._forget(batch)
         if state is None or not self._is_current(batch, state):
@@ -262,8 +260,6 @@ class Sequences:
         if not state.acknowledged or not _precedes(last, state.last_acked):
             state.last_acked = last
         state.acknowledged = True
-        if base_offset >= 0:
-            state.last_acked_offset = max(state.last_acked_offset, base_offset + batch.count - 1)
 
     def given_up(self, batch: Numbered) -> None:
         """The batch will not be sent again: its sequence is taken back, left as a hole, or left in doubt (rule 4)."""

@@ -63,7 +63,7 @@ def drain(sequences: Sequences, *batches: Batch) -> None:
 def acknowledge(sequences: Sequences, *batches: Batch) -> None:
     for batch in batches:
         batch.is_in_flight = False
-        sequences.acknowledged(batch, 0)
+        sequences.acknowledged(batch)
 
 
 def warm_up(sequences: Sequences, partition: TopicPartition = ORDERS) -> None:
@@ -469,7 +469,7 @@ def test_the_numbers_are_those_of_the_protocol() -> None:
 
 
 EVENTS: dict[str, Callable[[Sequences, Batch], object]] = {
-    "acknowledged": lambda sequences, batch: sequences.acknowledged(batch, 0),
+    "acknowledged": lambda sequences, batch: sequences.acknowledged(batch),
     "given up": lambda sequences, batch: sequences.given_up(batch),
     "unexpected": lambda sequences, batch: sequences.unexpected(batch, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1),
     "fenced": lambda sequences, batch: sequences.fenced(batch),
@@ -886,7 +886,7 @@ def test_whatever_is_lost_on_the_way_the_log_holds_each_acknowledged_batch_once_
             if code is None:
                 batch.possibly_written = True
             if code == ErrorCode.NONE:
-                sequences.acknowledged(batch, 0)
+                sequences.acknowledged(batch)
                 acknowledged.append(batch.name)
             elif code == ErrorCode.INVALID_RECORD:
                 if not batch.possibly_written:
