@@ -31,6 +31,7 @@
     │   │   └── MetadataNotReady        enqueue_nowait: the topic's partitions are not known yet
     │   └── Unknown                     it may be in the log: it was sent, and no response confirms its outcome
     │       └── UnknownTimeout (TimeoutError)      time ran out while it was in flight
+    ├── PartitionStopped                the cause of a NotWritten: on_data_loss="stop", and an earlier record was lost
     ├── SendManyError                   a record of send_many failed; .result .error
     ├── KafkaTimeoutError (TimeoutError)    flush(), ready() or partitions_for() ran out of time
     ├── BrokerConnectionError           a connection failed, or could not be opened
@@ -67,6 +68,7 @@ __all__ = [
     "NotStarted",
     "NotWritten",
     "NotWrittenTimeout",
+    "PartitionStopped",
     "ProducerClosed",
     "ProducerDied",
     "ProducerFenced",
@@ -128,6 +130,13 @@ class ProducerClosed(ProducerStateError):
 
 class RecordsPurged(KafkaError):
     """``purge()`` gave the record up; the cause of its `NotWritten` or `Unknown`."""
+
+
+class PartitionStopped(KafkaError):
+    """The partition accepts no records after one was lost (``on_data_loss="stop"``): the cause of `NotWritten` or `Unknown`.
+
+    Its cause is the reason for which the first record was lost. ``producer.resume()`` lets the partition continue.
+    """
 
 
 class WrongEventLoop(ProducerStateError):

@@ -959,6 +959,28 @@ class Producer(_FastPath[K, V]):
             maybe_written=tuple(record for may_be, read in purged if may_be for record in read()),
         )
 
+    def resume(self, topic: str | None = None, partition: int | None = None) -> tuple[TopicPartition, ...]:
+        """Let stopped partitions accept records again: one, those of a topic, or all; returns those that do.
+
+        With ``on_data_loss="stop"``, a partition stops when one of its accepted records is given up: the records behind it
+        fail as `NotWritten`, with `PartitionStopped` as the cause, and so do new ones. `stopped_partitions` has the reasons.
+        To resend the lost records in order, resume first, and send them before others. Batches that were in flight at the
+        loss, and are not answered yet, are retried as usual from here on. It waits for nothing. Raises `InvalidRecord` for an
+        invalid topic, and for a partition without one.
+        """
+        engine = self._usable()
+        if topic is not None:
+            self._intake.check_topic(topic)
+        elif partition is not None:
+            raise InvalidRecord(f"partition={partition!r} was given without its topic.")
+        return engine.accumulator.stopped.resume(topic, partition)
+
+    @property
+    def stopped_partitions(self) -> Mapping[TopicPartition, DeliveryError]:
+        """The partitions that accept no records, each with the error of its first lost record; see `resume`."""
+        engine = self._engine
+        return {} if engine is None else engine.accumulator.stopped.errors()
+
     # -- inspection ---------------------------------------------------------------------------------------------------
 
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:

@@ -562,6 +562,23 @@ class SyncProducer(Generic[K, V]):
 
         return self._call(purge)
 
+    def resume(self, topic: str | None = None, partition: int | None = None) -> tuple[TopicPartition, ...]:
+        """Let stopped partitions accept records again, and return them; see `Producer.resume`.
+
+        Records that were handed over before and wait for nothing are refused first.
+        """
+
+        async def resume() -> tuple[TopicPartition, ...]:
+            self._take_all()
+            return self._producer.resume(topic, partition)
+
+        return self._call(resume)
+
+    @property
+    def stopped_partitions(self) -> Mapping[TopicPartition, DeliveryError]:
+        """The partitions that accept no records, each with the error of its first lost record; see `Producer`."""
+        return self._look(lambda: self._producer.stopped_partitions)
+
     def metrics(self, topic: str | None = None) -> Mapping[str, float]:
         """The producer's metrics; see `Producer.metrics`."""
 

@@ -58,6 +58,7 @@ __all__ = [
 
 Acks: TypeAlias = Literal[-1, 0, 1]
 ClientDnsLookup: TypeAlias = Literal["use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"]
+OnDataLoss: TypeAlias = Literal["continue", "stop"]
 MetadataRecoveryStrategy: TypeAlias = Literal["none", "rebootstrap"]
 SecurityProtocol: TypeAlias = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 SaslMechanism: TypeAlias = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI", "AWS_MSK_IAM"]
@@ -171,6 +172,7 @@ class OptionsWithoutSerializers(TypedDict, total=False):
     partitioner_rack_aware: bool
     enable_idempotence: bool
     producer_id_expiration_ms: int
+    on_data_loss: OnDataLoss
     transactional_id: str | None
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
@@ -346,6 +348,12 @@ class OptionValues:
         Whole(-1, unit="milliseconds"),
         "The brokers' producer.id.expiration.ms: records with older timestamps are not retried once they may be written, "
         "except in transactions; -1: always retry",
+        ours=True,
+    )
+    on_data_loss: OnDataLoss = _option(
+        "continue",
+        Choice(("continue", "stop")),
+        "What follows a record that was lost: the next ones of its partition, or none of them until resume() is called",
         ours=True,
     )
     transactional_id: str | None = _text_or_none("Identity of this producer across restarts; None: no transactions")

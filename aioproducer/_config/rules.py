@@ -79,6 +79,21 @@ def _transactions_undone(c: OptionValues) -> Iterator[str]:
         )
 
 
+def _data_loss_without_sequences(c: OptionValues) -> Iterator[str]:
+    if c.on_data_loss != "stop":
+        return
+    if c.transactional_id is not None:
+        yield (
+            f"on_data_loss='stop' has no meaning with transactional_id={c.transactional_id!r}: a lost record fails the whole "
+            f"transaction, so that no later one is committed without it. Leave on_data_loss out."
+        )
+    elif not c.enable_idempotence:
+        yield (
+            "on_data_loss='stop' needs idempotence, and enable_idempotence=False turns it off: without sequence numbers, "
+            "brokers write batches that are in flight behind a lost one. Leave out one of them."
+        )
+
+
 _LEVELS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
     {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
 )
@@ -262,6 +277,7 @@ CONTRADICTIONS: Final[Sequence[Callable[[OptionValues], Iterator[str]]]] = (
     _short_delivery_timeout,
     _transactions_undone,
     _idempotence_undone,
+    _data_loss_without_sequences,
     _wrong_compression_level,
     _larger_than_memory,
     _backoff_above_its_maximum,

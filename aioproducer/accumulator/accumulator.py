@@ -14,6 +14,7 @@ from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.sealing import Sealing
 from aioproducer.accumulator.settings import AccumulatorSettings
 from aioproducer.accumulator.sticky import StickyChoice
+from aioproducer.accumulator.stopped_partitions import StoppedPartitions
 from aioproducer.accumulator.writer_shapes import WriterShapes
 from aioproducer.core.batches import BATCH_OVERHEAD, FlushWaiter, ProducerBatch
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
@@ -76,6 +77,7 @@ class RecordAccumulator:
         )
         self.lanes: dict[str, Lane] = {}
         self.sealing = Sealing(settings, self.queues, self.lanes, metrics)
+        self.stopped = StoppedPartitions(sink, is_enabled=settings.stops_on_data_loss)
         self.outcomes = Outcomes(
             self.queues,
             self.sealing,
@@ -86,10 +88,11 @@ class RecordAccumulator:
             random=random,
             on_late=on_late,
             transaction=transaction,
+            stopped=self.stopped,
         )
         self._incomplete = self.outcomes.incomplete
         self._shapes = WriterShapes(shape, self.outcomes) if shape else None
-        self.sticky = StickyChoice(settings, metadata, self.queues, random=random)
+        self.sticky = StickyChoice(settings, metadata, self.queues, self.lanes, self.stopped, random=random)
         self._ordinals = count()
 
     # -- records in ---------------------------------------------------------------------------------------------------
@@ -142,7 +145,6 @@ class RecordAccumulator:
             topic = self._metadata.topics.get(topic.name, topic)  # leaders may have moved during the wait
             queue = self._queue_for(topic, self._lane(topic), None, size, clock())
             return self._append(queue, timestamp_ms, key, value, headers, size, True, topic, clock())
-
         queue = self.queues.of(topic.name, partition)
         lock = queue.lock
         if lock is None:
@@ -178,16 +180,18 @@ class RecordAccumulator:
         """Append records that were encoded elsewhere to a partition, as a separate batch.
 
         The caller has acquired ``builder.size`` bytes of the BufferPool and hands them over. Raises if no transaction
-        can take the batch.
+        can take the batch; fails the batch if its partition is stopped.
         """
         queue = self.queues.of(topic.name, partition)
-        self._claim(queue, builder.size)
+        if self._transaction is not None:
+            self._claim(queue, builder.size)
         if self._shapes is not None:
             self._shapes.encoded(queue.partition, builder.count, builder.size)
         batch = self._new_batch(queue, self._lane(topic), now)
         batch.builder = builder
         batch.limit = 0
         self.queues.promote(queue, now)
+        self.outcomes.fail_stopped(queue, now)
         self._wake_sender()
         return batch.result
 
@@ -256,7 +260,7 @@ class RecordAccumulator:
             return None
         lane = self._lane(topic)
         queue = self._queue_for(topic, lane, partition, size, now)
-        if queue.lock is not None and queue.lock.locked():
+        if (queue.lock is not None and queue.lock.locked()) or queue.partition in self.stopped.losses:
             return None
         if self._transaction is not None:
             self._transaction.claim(queue.partition)
@@ -275,11 +279,10 @@ class RecordAccumulator:
             self._wake_sender()
 
     def _claim(self, queue: PartitionQueue, acquired: int) -> None:
-        """Add the partition to the transaction; if that fails, give the memory back."""
-        if self._transaction is None:
-            return
+        """Add the partition to the transaction, or check that it is not stopped; if that fails, give the memory back."""
+        gate = self.stopped if self._transaction is None else self._transaction
         try:
-            self._transaction.claim(queue.partition)
+            gate.claim(queue.partition)
         except BaseException:
             self.pool.release(acquired)
             raise

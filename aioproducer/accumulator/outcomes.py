@@ -10,6 +10,7 @@ from aioproducer.accumulator.buffer_pool import BufferPool
 from aioproducer.accumulator.partition_queue import PartitionQueue
 from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.sealing import Sealing
+from aioproducer.accumulator.stopped_partitions import StoppedPartitions
 from aioproducer.core.backoff import ExponentialBackoff
 from aioproducer.core.batches import FlushWaiter, ProducerBatch, UndeliveredRecords
 from aioproducer.core.division import divided_by_size
@@ -57,6 +58,7 @@ class Outcomes:
         random: Callable[[], float],
         on_late: Callable[[TopicPartition, int], object],
         transaction: OpenTransaction | None,
+        stopped: StoppedPartitions,
     ) -> None:
         """``on_late`` is called for records that are acknowledged after they were given up."""
         #: The batches whose records have no outcome yet.
@@ -70,6 +72,7 @@ class Outcomes:
         self._random = random
         self._on_late = on_late
         self._transaction = transaction
+        self._stopped = stopped
 
     # -- after a broker's response ------------------------------------------------------------------------------------
 
@@ -115,7 +118,12 @@ class Outcomes:
                 other.possibly_written = other.attempts > 0
 
     def retry(self, batch: ProducerBatch, now: float) -> None:
-        """Return the batch to its place in the queue, to be sent again with the same bytes after a backoff."""
+        """Return the batch to its place in the queue, to be sent again with the same bytes after a backoff.
+
+        Behind a lost batch of a stopped partition it is given up instead.
+        """
+        if self._stopped.is_behind_loss(batch):
+            return self.fail(batch, self._stopped.refusal(batch.partition), now)
         queue = self._queues.by_partition[batch.partition]
         queue.remove_from_flight(batch)
         batch.retry_at = now + self._retry_backoff.delay(batch.attempts - 1, self._random())
@@ -169,7 +177,19 @@ class Outcomes:
         timed_out: bool = False,
         record_errors: dict[int, str] | None = None,
     ) -> None:
-        """Give the batch up; its deliveries fail with the cause."""
+        """Give the batch up; its deliveries fail with the cause. This may stop its partition."""
+        self._fail(batch, cause, now, timed_out, record_errors)
+        if self._stopped.losses:
+            self.fail_stopped(self._queues.by_partition[batch.partition], now)
+
+    def _fail(
+        self,
+        batch: ProducerBatch,
+        cause: KafkaError,
+        now: float,
+        timed_out: bool = False,
+        record_errors: dict[int, str] | None = None,
+    ) -> None:
         batch.is_in_flight = False
         if not batch.given_up:  # before its sequence is given up: a transaction reports the first cause
             self._fail_deliveries(batch, cause, now, timed_out, record_errors)
@@ -178,6 +198,20 @@ class Outcomes:
         queue.remove_from_flight(batch)
         self._queues.place(queue, now)
         self._release(batch)
+
+    def is_behind_loss(self, batch: ProducerBatch) -> bool:
+        """Whether the batch will not be sent again, because an earlier one of its partition was lost."""
+        return self._stopped.is_behind_loss(batch)
+
+    def fail_stopped(self, queue: PartitionQueue, now: float) -> None:
+        """Give up the waiting batches behind the one that has stopped the partition, if it is stopped.
+
+        Those that were sent before are given up too: only their number tells the broker that one before them is missing.
+        """
+        for batch in [each for each in queue.batches if self._stopped.is_behind_loss(each)]:
+            if batch in queue.batches:
+                queue.batches.remove(batch)
+                self._fail(batch, self._stopped.refusal(queue.partition), now)
 
     def sent_from(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """Return the batch and later ones of its partition that were sent and have no final answer."""
@@ -192,6 +226,7 @@ class Outcomes:
         if batch.is_in_flight:
             self._fail_deliveries(batch, cause, now, timed_out, None)
             batch.given_up = True
+            self.fail_stopped(self._queues.by_partition[batch.partition], now)
         else:
             self.fail(batch, cause, now, timed_out=timed_out)
 
@@ -239,7 +274,7 @@ class Outcomes:
             queue = self._queues.by_partition[batch.partition]
             if batch in queue.batches:
                 queue.batches.remove(batch)
-            self.fail(batch, its_cause, now)
+            self._fail(batch, its_cause, now)
 
     def forsake_all(self, cause: KafkaError, now: float) -> None:
         """Fail everything that has no outcome when the event loop is closed: nothing is woken, nothing given back."""
@@ -272,6 +307,7 @@ class Outcomes:
         failure = batch.failure(cause, now=now, timed_out=timed_out, record_errors=record_errors)
         self._count_failure(batch, failure)
         self._note_outcome(batch)
+        self._stopped.note(batch, failure)
         batch.result.fail(failure)
         if self._transaction is not None:
             self._transaction.batch_failed(cause)

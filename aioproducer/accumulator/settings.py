@@ -32,6 +32,7 @@ class AccumulatorSettings(NamedTuple):
     adaptive_partitioning: bool = True
     availability_timeout_s: float = 0.0
     client_rack: str | None = None  # set if the partitioner prefers leaders in this rack
+    stops_on_data_loss: bool = False
 
     @property
     def compresses(self) -> bool:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from aioproducer.accumulator.queues import Queues
 from aioproducer.accumulator.settings import AccumulatorSettings
+from aioproducer.accumulator.stopped_partitions import StoppedPartitions
 from aioproducer.core.cluster import ClusterMetadata, TopicMetadata
 from aioproducer.core.partitioner import PartitionLoad, StickyPartitions
-from aioproducer.hot import StickyPartition
+from aioproducer.hot import Lane, StickyPartition
 
 __all__ = ["StickyChoice"]
 
@@ -44,12 +45,17 @@ class StickyChoice:
         settings: AccumulatorSettings,
         metadata: ClusterMetadata,
         queues: Queues,
+        lanes: Mapping[str, Lane],
+        stopped: StoppedPartitions,
         *,
         random: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._metadata = metadata
         self._queues = queues
+        self._lanes = lanes
+        self._stopped = stopped
+        stopped.on_change = self.choose_again
         self._random = random
         self._candidates: dict[str, _Candidates] = {}
         self._loads: dict[str, tuple[float, PartitionLoad | None]] = {}
@@ -69,7 +75,14 @@ class StickyChoice:
         if known is None or known[0] is not topic or known[1] != self._metadata.version:
             known = self._candidates[topic.name] = self._find_candidates(topic)
         load = self._load(known, now) if self._settings.adaptive_partitioning and known.led else None
-        return sticky.switch(known.near or range(topic.partition_count), load)
+        return sticky.switch(known.near or self._open(topic, range(topic.partition_count)), load)
+
+    def choose_again(self, topic: str) -> None:
+        """End the turn of the topic's partition: one of them was stopped, or accepts records again."""
+        self.forget(topic)
+        lane = self._lanes.get(topic)
+        if lane is not None:
+            lane.sticky.partition = -1
 
     def forget(self, topic: str) -> None:
         """Drop the state of a topic."""
@@ -85,8 +98,13 @@ class StickyChoice:
         """The node takes batches again."""
         self._slow_since.pop(node, None)
 
+    def _open(self, topic: TopicMetadata, partitions: Sequence[int]) -> Sequence[int]:
+        """Return those of the partitions that accept records; all of them if none does."""
+        losses = self._stopped.losses
+        return [index for index in partitions if (topic.name, index) not in losses] or partitions if losses else partitions
+
     def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
-        led = near = [partition.index for partition in topic.partitions if partition.leader >= 0]
+        led = near = self._open(topic, [partition.index for partition in topic.partitions if partition.leader >= 0])
         rack, nodes = self._settings.client_rack, self._metadata.nodes
         if rack is not None:
             leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]

@@ -521,4 +521,5 @@ def _settings(config: ProducerConfig) -> AccumulatorSettings:
         adaptive_partitioning=config.partitioner_adaptive_partitioning_enable,
         availability_timeout_s=config.partitioner_availability_timeout_ms / 1000,
         client_rack=config.client_rack if config.partitioner_rack_aware else None,
+        stops_on_data_loss=config.on_data_loss == "stop",
     )

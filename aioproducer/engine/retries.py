@@ -92,7 +92,10 @@ class Retries:
         self._learn_leader(node, batch, code, answer, endpoints)
         error = broker_error(code, answer.error_message)
         batch.last_failure = FailedAttempt(error, node, now)
-        _CARRY_OUT[verdict](self, _Refusal(batch, answer, error, now))
+        if verdict in _SENT_AGAIN and self._outcomes.is_behind_loss(batch):
+            self._outcomes.retry(batch, now)  # which gives it up: under another number it would be written behind the hole
+        else:
+            _CARRY_OUT[verdict](self, _Refusal(batch, answer, error, now))
 
     # -- refusals -----------------------------------------------------------------------------------------------------
 
@@ -235,6 +238,14 @@ class Retries:
         """
         return batch.size > self._metrics.topic(batch.partition.topic).largest_batch
 
+
+#: After these a batch may be sent again, in some form.
+_SENT_AGAIN: Final = (
+    ProduceVerdict.RETRY,
+    ProduceVerdict.SPLIT,
+    ProduceVerdict.RENUMBER,
+    ProduceVerdict.NEW_PRODUCER_ID,
+)
 
 _CARRY_OUT: Final[Mapping[ProduceVerdict, Callable[[Retries, _Refusal], None]]] = {
     ProduceVerdict.RETRY: Retries.retry,

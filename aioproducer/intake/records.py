@@ -27,6 +27,7 @@ from aioproducer.errors import (
     MetadataNotReady,
     NotWritten,
     NotWrittenTimeout,
+    PartitionStopped,
     RecordTooLarge,
     SerializationError,
 )
@@ -316,19 +317,22 @@ class Intake:
         return Choice(topic, self._partition(record, topic))
 
     def try_append(self, engine: Engine, record: SerializedRecord, choice: Choice | None) -> Delivery | None:
-        """Append without waiting, or return None."""
+        """Append without waiting, or return None. Raises `NotWritten` if the partition is stopped."""
         if choice is None:
             return None
-        return engine.accumulator.try_append(
-            choice.topic,
-            choice.partition,
-            record.timestamp_ms,
-            record.key,
-            record.value,
-            record.headers,
-            record.size,
-            engine.loop.time(),
-        )
+        try:
+            return engine.accumulator.try_append(
+                choice.topic,
+                choice.partition,
+                record.timestamp_ms,
+                record.key,
+                record.value,
+                record.headers,
+                record.size,
+                engine.loop.time(),
+            )
+        except PartitionStopped as error:
+            raise _not_sent(record, error) from error
 
     async def append(
         self,
@@ -382,7 +386,7 @@ class Intake:
         except KafkaError as error:
             if not engine.is_usable:
                 raise engine.refusal() from error
-            raise _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record) from error
+            raise _not_sent(record, error) from error
 
     def _timed_out(self, engine: Engine, record: SerializedRecord, seconds: float, waits_for: str) -> NotWrittenTimeout:
         if "room" in waits_for:
@@ -535,6 +539,10 @@ _E = TypeVar("_E", bound=DeliveryError)
 def _about(error: _E, record: SerializedRecord) -> _E:
     error.topic, error.partition, error.record = record.topic, record.partition, record.as_record()
     return error
+
+
+def _not_sent(record: SerializedRecord, error: KafkaError) -> NotWritten:
+    return _about(NotWritten(f"The record for topic {record.topic!r} was not sent: {error}"), record)
 
 
 def _run_now(work: Coroutine[Any, Any, _T]) -> _T:

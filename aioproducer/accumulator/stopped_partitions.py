@@ -1,0 +1,97 @@
+"""The partitions that a lost record has stopped (``on_data_loss="stop"``).
+
+A record is lost if it was accepted and then given up, for any reason but a call of the program: `purge` and `close` lose
+nothing that the program does not know of. From then on nothing more of that partition is sent until `resume`, except
+batches that precede the lost one. So the log holds no record behind a hole: batches that are in flight behind it are written
+only if the lost one was written too, because brokers accept the sequences of a producer only one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from aioproducer.core.batches import ProducerBatch
+from aioproducer.delivery import BatchFailure, UnobservedSink
+from aioproducer.errors import DeliveryError, PartitionStopped, ProducerStateError, RecordsPurged
+from aioproducer.types import TopicPartition
+
+__all__ = ["StoppedPartitions"]
+
+#: Causes that are no loss: the program asked for it, the producer has ended, or the partition is stopped already.
+_NO_LOSS = (PartitionStopped, ProducerStateError, RecordsPurged)
+
+
+class _Loss(NamedTuple):
+    """The first batch of a partition that was lost."""
+
+    ordinal: tuple[int, ...]
+    failure: BatchFailure
+
+
+class StoppedPartitions:
+    """Knows which partitions are stopped, and why."""
+
+    def __init__(self, sink: UnobservedSink, *, is_enabled: bool) -> None:
+        self.is_enabled = is_enabled
+        #: By partition; empty most of the time, which is what the frequent checks look at first.
+        self.losses: dict[tuple[str, int], _Loss] = {}
+        #: Called with the topic of a partition that stops or goes on.
+        self.on_change: Callable[[str], object] = lambda topic: None
+        self._sink = sink
+
+    def note(self, batch: ProducerBatch, failure: BatchFailure) -> None:
+        """Stop the partition of a batch that is given up, if that is a loss."""
+        if not self.is_enabled or isinstance(failure.cause, _NO_LOSS):
+            return
+        known = self.losses.get(batch.partition)
+        if known is not None and known.ordinal < batch.ordinal:
+            return
+        self.losses[batch.partition] = _Loss(batch.ordinal, failure)
+        if known is None:
+            self._sink.log.error("%s", self._refusal(batch.partition), extra=batch.partition._asdict())
+            self.on_change(batch.partition.topic)
+
+    def is_behind_loss(self, batch: ProducerBatch) -> bool:
+        """Whether a batch comes after the lost one of its partition, so that it must not be sent."""
+        if not self.losses:
+            return False
+        loss = self.losses.get(batch.partition)
+        return loss is not None and loss.ordinal < batch.ordinal
+
+    def claim(self, partition: TopicPartition) -> None:
+        """Raise `PartitionStopped` if the partition accepts no records."""
+        if partition in self.losses:
+            raise self.refusal(partition)
+
+    def refusal(self, partition: TopicPartition) -> PartitionStopped:
+        """The reason why a record is not sent to a stopped partition."""
+        error = PartitionStopped(self._refusal(partition))
+        error.__cause__ = self.losses[partition].failure.cause
+        return error
+
+    def _refusal(self, partition: TopicPartition) -> str:
+        failure = self.losses[partition].failure
+        fate = "may be lost" if failure.possibly_written else "is lost"
+        return (
+            f"{partition} is stopped (on_data_loss='stop'), because an earlier record {fate}: "
+            f"{str(failure.cause).rstrip('.')}. resume({partition.topic!r}, {partition.partition}) lets it continue "
+            f"without that record."
+        )
+
+    def errors(self) -> Mapping[TopicPartition, DeliveryError]:
+        """The stopped partitions, each with the error of its first lost record."""
+        return {TopicPartition(*partition): loss.failure.error_for(0) for partition, loss in self.losses.items()}
+
+    def resume(self, topic: str | None, partition: int | None) -> tuple[TopicPartition, ...]:
+        """Let stopped partitions go on: one, those of a topic, or all; returns them in order."""
+        found = sorted(
+            TopicPartition(*each)
+            for each in self.losses
+            if (topic is None or each[0] == topic) and (partition is None or each[1] == partition)
+        )
+        for each in found:
+            del self.losses[each]
+            self._sink.log.info("%s continues without the records that were lost", each, extra=each._asdict())
+            self.on_change(each.topic)
+        return tuple(found)
