@@ -964,9 +964,9 @@ class Producer(_FastPath[K, V]):
 
         With ``on_data_loss="stop"``, a partition stops when one of its accepted records is given up: the records behind it
         fail as `NotWritten`, with `PartitionStopped` as the cause, and so do new ones. `stopped_partitions` has the reasons.
-        To resend the lost records in order, resume first, and send them before others. Batches that were in flight at the
-        loss, and are not answered yet, are retried as usual from here on. It waits for nothing. Raises `InvalidRecord` for an
-        invalid topic, and for a partition without one.
+        To send the lost records again, resume first, and send them before others. Batches that were in flight at the loss
+        and are not answered yet are retried as usual from here on. It waits for nothing. Raises `InvalidRecord` for an
+        invalid topic, and for a partition without a topic.
         """
         engine = self._usable()
         if topic is not None:

@@ -15,6 +15,7 @@ GROUPS: Mapping[str, Sequence[str]] = {
         "acks",
         "enable_idempotence",
         "producer_id_expiration_ms",
+        "on_data_loss",
         "retries",
         "delivery_timeout_ms",
         "max_block_ms",

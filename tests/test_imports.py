@@ -83,7 +83,7 @@ FOREIGN = (
 #: Ours and others', beside those that asyncio loads. Another one needs a reason.
 MOST_MODULES = 47
 #: Those that the first producer loads.
-MOST_OF_A_PRODUCER = 115
+MOST_OF_A_PRODUCER = 116
 
 
 def new_modules(code: str, *arguments: str, pure: bool = False) -> set[str]:

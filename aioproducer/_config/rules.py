@@ -84,8 +84,8 @@ def _data_loss_without_sequences(c: OptionValues) -> Iterator[str]:
         return
     if c.transactional_id is not None:
         yield (
-            f"on_data_loss='stop' has no meaning with transactional_id={c.transactional_id!r}: a lost record fails the whole "
-            f"transaction, so that no later one is committed without it. Leave on_data_loss out."
+            f"on_data_loss='stop' has no meaning with transactional_id={c.transactional_id!r}: a lost record fails the "
+            f"whole transaction, so that no later one is committed without it. Leave on_data_loss out."
         )
     elif not c.enable_idempotence:
         yield (

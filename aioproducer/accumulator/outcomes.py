@@ -206,7 +206,7 @@ class Outcomes:
     def fail_stopped(self, queue: PartitionQueue, now: float) -> None:
         """Give up the waiting batches behind the one that has stopped the partition, if it is stopped.
 
-        Those that were sent before are given up too: only their number tells the broker that one before them is missing.
+        This includes those that were sent before and wait for a retry.
         """
         for batch in [each for each in queue.batches if self._stopped.is_behind_loss(each)]:
             if batch in queue.batches:

@@ -101,7 +101,9 @@ class StickyChoice:
     def _open(self, topic: TopicMetadata, partitions: Sequence[int]) -> Sequence[int]:
         """Return those of the partitions that accept records; all of them if none does."""
         losses = self._stopped.losses
-        return [index for index in partitions if (topic.name, index) not in losses] or partitions if losses else partitions
+        return (
+            [index for index in partitions if (topic.name, index) not in losses] or partitions if losses else partitions
+        )
 
     def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
         led = near = self._open(topic, [partition.index for partition in topic.partitions if partition.leader >= 0])

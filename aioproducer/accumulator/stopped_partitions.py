@@ -18,7 +18,7 @@ from aioproducer.types import TopicPartition
 
 __all__ = ["StoppedPartitions"]
 
-#: Causes that are no loss: the program asked for it, the producer has ended, or the partition is stopped already.
+#: Causes that stop nothing: the program asked for it, the producer has ended, or the partition is stopped already.
 _NO_LOSS = (PartitionStopped, ProducerStateError, RecordsPurged)
 
 
