@@ -64,6 +64,7 @@ HOUSE = (
 
 #: These start their own Kafka, where they are slow.
 OWN_KAFKA = (
+    "chaos/",
     "conformance/",
     "security/",
     "spark/test_lost_answers.py",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from aioproducer.testing.broker.fake_cluster import FakeCluster
 from aioproducer.testing.broker.log import LoggedRecord
 from tests.simulation.ledger import End, Entry, Ledger, Reported
 
-__all__ = ["Rules", "verdict"]
+__all__ = ["Log", "Rules", "verdict"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,16 @@ class Rules:
     ordered: bool = True
 
 
+class Log(Protocol):
+    """A partition's records as a consumer reads them: FakeCluster's `PartitionLog`, or those read from real brokers."""
+
+    def records(self, *, committed: bool = False) -> Sequence[LoggedRecord]:
+        """The records in order; with ``committed`` only those that read_committed allows."""
+        ...
+
+
 def verdict(
-    cluster: FakeCluster,
+    logs: Sequence[Log],
     ledger: Ledger,
     rules: Rules,
     erased: Collection[str] = frozenset(),
@@ -32,13 +40,13 @@ def verdict(
 
     What was in the topics ``erased`` need not be there any more, nor the values that brokers have ``lost``.
     """
-    records = [record for log in cluster.logs() for record in log.records()]
+    records = [record for log in logs for record in log.records()]
     return [
         *_aliens(records, ledger),
         *_numbers(records, ledger, rules, erased, lost),
         *_places(records, ledger, erased, lost),
         *(_disorder(records, ledger) if rules.ordered else ()),
-        *_transactions(cluster, ledger),
+        *_transactions(logs, ledger),
     ]
 
 
@@ -100,10 +108,10 @@ def _disorder(records: Sequence[LoggedRecord], ledger: Ledger) -> Iterator[str]:
         last[line] = max(entry.number, last.get(line, -1))
 
 
-def _transactions(cluster: FakeCluster, ledger: Ledger) -> Iterator[str]:
+def _transactions(logs: Sequence[Log], ledger: Ledger) -> Iterator[str]:
     if not ledger.transactions:
         return
-    visible = {record.value for log in cluster.logs() for record in log.records(committed=True)}
+    visible = {record.value for log in logs for record in log.records(committed=True)}
     for transaction in ledger.transactions:
         sent: list[Entry] = [each for each in transaction.entries if each.reported is not Reported.NOT_WRITTEN]
         seen = [each for each in transaction.entries if each.value in visible]

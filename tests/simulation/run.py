@@ -85,7 +85,7 @@ def simulate(
         seed,
         world.kind,
         world.story.digest,
-        [*problems, *verdict(world.cluster, world.ledger, judged, world.erased, world.chaos.lost)],
+        [*problems, *verdict(world.cluster.logs(), world.ledger, judged, world.erased, world.chaos.lost)],
         world.dice.happened,
         len(world.ledger.entries),
         world.loop.time(),

@@ -54,11 +54,11 @@ def test_without_idempotence_the_judge_sees_what_the_faults_do() -> None:
 )
 def test_each_broken_promise_is_found(problem: str) -> None:
     world = next(world for world in map(_idempotent, SEEDS) if not world.erased)
-    assert not verdict(world.cluster, world.ledger, Rules())
+    assert not verdict(world.cluster.logs(), world.ledger, Rules())
 
     _commit(problem, world)
 
-    assert problem in {each.partition(":")[0] for each in verdict(world.cluster, world.ledger, Rules())}
+    assert problem in {each.partition(":")[0] for each in verdict(world.cluster.logs(), world.ledger, Rules())}
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_wrong_end_of_a_transaction_is_found(end: End, wrong: End, problem: st
 
     transaction.end = wrong
 
-    assert [each.partition(":")[0] for each in verdict(world.cluster, world.ledger, Rules())] == [problem]
+    assert [each.partition(":")[0] for each in verdict(world.cluster.logs(), world.ledger, Rules())] == [problem]
 
 
 def test_half_a_transaction_is_found() -> None:
@@ -87,7 +87,7 @@ def test_half_a_transaction_is_found() -> None:
         entry.reported = Reported.WRITTEN
     world.ledger.transactions.append(Transaction("mixed", [*committed.entries, *aborted.entries]))
 
-    assert any(each.startswith("torn: of mixed") for each in verdict(world.cluster, world.ledger, Rules()))
+    assert any(each.startswith("torn: of mixed") for each in verdict(world.cluster.logs(), world.ledger, Rules()))
 
 
 def test_a_seed_is_the_same_each_time() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aioproducer import Producer
 from aioproducer.delivery import Delivery
@@ -27,9 +27,8 @@ from aioproducer.errors import (
 from aioproducer.types import ProducerRecord, RecordMetadata
 from tests.simulation.faults import Dice, Story
 from tests.simulation.ledger import End, Entry, Ledger, Reported, Transaction
-from tests.simulation.loop import SimulatedLoop
 
-__all__ = ["Callers", "Program", "Transactions"]
+__all__ = ["Callers", "Clock", "Program", "Transactions"]
 
 #: What a caller does with its next record, by weight.
 _ACTIONS: Final = ("send", "enqueue", "enqueue", "burst", "burst", "nowait", "many", "patience", "cancel")
@@ -42,11 +41,23 @@ _ENOUGH_S: Final = 25.0
 _COINCIDENCES: Final = 12
 
 
+class Clock(Protocol):
+    """The time of a program: virtual in a simulation."""
+
+    def time(self) -> float:
+        """Seconds since any fixed moment."""
+        ...
+
+    def now_ms(self) -> int:
+        """The wall clock."""
+        ...
+
+
 class Program:
     """Common to all programs."""
 
     def __init__(
-        self, loop: SimulatedLoop, dice: Dice, story: Story, ledger: Ledger, topics: Sequence[str], pause_s: float
+        self, loop: Clock, dice: Dice, story: Story, ledger: Ledger, topics: Sequence[str], pause_s: float
     ) -> None:
         self._loop, self._dice, self._story = loop, dice, story
         self._ledger, self._topics, self._pause_s = ledger, topics, pause_s
@@ -127,10 +138,14 @@ class Callers(Program):
                 group.create_task(self._caller(producer, f"caller{number}", records))
 
     async def _caller(self, producer: Producer, name: str, records: int) -> None:
-        while self._numbers.get(name, -1) + 1 < records:
+        while self._goes_on(name, records):
             if self._dice.random.random() < 0.3:
                 await asyncio.sleep(self._dice.seconds(0.0, self._pause_s))
             await self._act(producer, name, self._dice.choice(_ACTIONS))
+
+    def _goes_on(self, name: str, records: int) -> bool:
+        """Whether this caller has another record to send."""
+        return self._numbers.get(name, -1) + 1 < records
 
     async def _act(self, producer: Producer, name: str, action: str) -> None:
         if action == "burst":

@@ -243,6 +243,10 @@ class KafkaCluster(Kafka):
         """A clean shutdown, which moves leaders away first; SIGKILL if it takes longer than 15 seconds."""
         self._node(broker_id).terminate(_STOP_TIMEOUT)
 
+    def upgrade(self, broker_id: int, version: str) -> None:
+        """Run this Kafka version from the next ``start`` on, with the same data; the feature levels stay."""
+        self._node(broker_id).use(KafkaJars.get(version))
+
     def pause(self, broker_id: int) -> None:
         """SIGSTOP: the broker keeps its connections but does not respond. After 3 seconds it is fenced."""
         self._node(broker_id).pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -100,6 +101,10 @@ class KafkaNode:
     def start(self, *, record: bool = False) -> None:
         """Start the process."""
         self._launch(self._server, [str(self._properties_file)], record=record)
+
+    def use(self, jars: KafkaJars) -> None:
+        """Run these jars from the next start on, with the same data and properties."""
+        self._server = dataclasses.replace(self._server, jars=jars)
 
     def check(self) -> None:
         """Raise KafkaStartError if the process has ended by itself."""
