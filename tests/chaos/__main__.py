@@ -37,37 +37,37 @@ def main(words: Sequence[str] | None = None) -> int:
     again = f"python -m tests.chaos --minutes {options.minutes:g} --seed {seed}" + "".join(
         f" --{name}" for name in ("transactions", "upgrade") if getattr(options, name)
     )
-    _say(f"seed {seed}; to repeat its misfortunes: {again}")
+    _show(f"seed {seed}; to repeat its misfortunes: {again}")
     try:
-        outcome = asyncio.run(ChaosRun(setting, _say).run())
+        outcome = asyncio.run(ChaosRun(setting, _show).run())
     except KeyboardInterrupt:
-        _say("interrupted: no verdict; every Kafka process has ended")
+        _show("interrupted: no verdict; every Kafka process has ended")
         return _INTERRUPTED
     _report(outcome, again)
     return int(bool(outcome.problems))
 
 
 def _report(outcome: Outcome, again: str) -> None:
-    _say(f"\nrecords       {_listed(outcome.reported)}; {outcome.read:,} read")
+    _show(f"\nrecords       {_listed(outcome.reported)}; {outcome.read:,} read")
     if outcome.transactions:
-        _say(f"transactions  {_listed(outcome.transactions)}")
-    _say(f"misfortunes   {_listed(outcome.misfortunes)}")
-    _say(f"time          {outcome.seconds:.0f} s\n")
+        _show(f"transactions  {_listed(outcome.transactions)}")
+    _show(f"misfortunes   {_listed(outcome.misfortunes)}")
+    _show(f"time          {outcome.seconds:.0f} s\n")
     for problem in outcome.problems[:_SHOWN]:
-        _say(f"BROKEN  {problem}")
+        _show(f"BROKEN  {problem}")
     if len(outcome.problems) > _SHOWN:
-        _say(f"... and {len(outcome.problems) - _SHOWN:,} more")
+        _show(f"... and {len(outcome.problems) - _SHOWN:,} more")
     if outcome.problems:
-        _say(f"{len(outcome.problems):,} promises were broken. Again: {again}")
+        _show(f"{len(outcome.problems):,} promises were broken. Again: {again}")
     else:
-        _say("Every promise was kept: nothing lost, doubled, reordered or misrouted, and every outcome is right.")
+        _show("Every promise was kept: nothing lost, doubled, reordered or misrouted, and every outcome is right.")
 
 
 def _listed(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"
 
 
-def _say(words: str) -> None:
+def _show(words: str) -> None:
     print(words, flush=True)
 
 

@@ -48,11 +48,11 @@ class Misfortunes:
         kafka: KafkaCluster,
         proxies: Mapping[int, Proxy],
         seed: int,
-        say: Callable[[str], None],
+        show: Callable[[str], None],
         apis: Sequence[ApiKey],
     ) -> None:
         self.counts: Counter[str] = Counter()
-        self._kafka, self._proxies, self._say, self._apis = kafka, proxies, say, apis
+        self._kafka, self._proxies, self._show, self._apis = kafka, proxies, show, apis
         # Separate dice, so that the sequence of each kind is the seed's, whatever the other one takes.
         self._nodes, self._network = Dice(2 * seed), Dice(2 * seed + 1)
         self._calm = asyncio.Event()
@@ -65,7 +65,7 @@ class Misfortunes:
             group.create_task(self._afflict_network())
         for proxy in self._proxies.values():
             proxy.restore()
-        self._say("all is well: every broker runs, and the network delivers")
+        self._show("all is well: every broker runs, and the network delivers")
 
     def end(self) -> None:
         """Let no more happen, and end what goes on."""
@@ -80,7 +80,7 @@ class Misfortunes:
                 await asyncio.to_thread(self._kafka.stop, node)
                 await asyncio.to_thread(self._kafka.upgrade, node, version)
                 await asyncio.to_thread(self._kafka.start, node)
-                self._say(f"{_name(node)} runs Kafka {version}")
+                self._show(f"{_name(node)} runs Kafka {version}")
 
     # Nodes
 
@@ -111,7 +111,7 @@ class Misfortunes:
         await asyncio.to_thread(end, node)
         await self._rest(seconds)
         await asyncio.to_thread(self._kafka.start, node)
-        self._say(f"{_name(node)} serves again")
+        self._show(f"{_name(node)} serves again")
 
     async def _pause(self, node: int, seconds: float) -> None:
         await asyncio.to_thread(self._kafka.pause, node)
@@ -119,12 +119,12 @@ class Misfortunes:
             await self._rest(seconds)
         finally:
             self._kafka.resume(node)
-        self._say(f"SIGCONT to {_name(node)}")
+        self._show(f"SIGCONT to {_name(node)}")
 
     def _elect(self) -> None:
         admin = AdminClient({"bootstrap.servers": self._kafka.bootstrap("INTERNAL"), "log_level": 0})
         with suppress(KafkaException, TimeoutError):  # an election that a broker refuses is no misfortune
-            elected: Future[Any] = admin.elect_leaders(ElectionType.PREFERRED)  # pyright: ignore[reportUnknownMemberType]
+            elected: Future[Any] = admin.elect_leaders(ElectionType.PREFERRED)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
             elected.result(_ELECTION_S)
 
     # Network
@@ -182,7 +182,7 @@ class Misfortunes:
 
     def _happens(self, kind: str, words: str) -> None:
         self.counts[kind] += 1
-        self._say(f"{kind:<14}  {words}")
+        self._show(f"{kind:<14}  {words}")
 
 
 def _name(node: int) -> str:

@@ -72,12 +72,12 @@ class Outcome:
 
 
 class ChaosRun:
-    """Everything of one run. ``say`` prints a line."""
+    """Everything of one run. ``show`` prints a line."""
 
-    def __init__(self, setting: Setting, say: Callable[[str], None]) -> None:
+    def __init__(self, setting: Setting, show: Callable[[str], None]) -> None:
         self._setting = setting
         self._clock = WallClock()
-        self._print = say
+        self._print = show
         self._dice = Dice(setting.seed)
         self._story = Story(keeps=False)
         self._ledger = Ledger()
@@ -86,7 +86,7 @@ class ChaosRun:
         common = (self._clock, self._dice, self._story, self._ledger, list(_TOPICS), _PAUSE_S)
         self._callers, self._shops = EndlessCallers(*common), EndlessTransactions(*common)
 
-    def _say(self, words: str) -> None:
+    def _show(self, words: str) -> None:
         self._print(f"{self._clock.time():7.1f} s  {words}")
 
     def _drawn_options(self) -> Mapping[str, Any]:
@@ -112,14 +112,14 @@ class ChaosRun:
                 advertise=lambda broker_id, port: proxies[broker_id].stand_before(port),
             )
             await stack.enter_async_context(kafka)
-            self._say(f"Kafka {kafka.version}: {_BROKERS} brokers behind proxies, and a controller; {self._options}")
+            self._show(f"Kafka {kafka.version}: {_BROKERS} brokers behind proxies, and a controller; {self._options}")
             for topic, partitions in _TOPICS.items():
                 await asyncio.to_thread(kafka.create_topic, topic, partitions, _BROKERS, {"min.insync.replicas": "2"})
             servers = ",".join(proxy.address for proxy in proxies.values())
             apis = (ApiKey.PRODUCE, *(_TRANSACTIONAL if self._setting.transactions else ()))
-            misfortunes = Misfortunes(kafka, proxies, self._setting.seed, self._say, apis)
+            misfortunes = Misfortunes(kafka, proxies, self._setting.seed, self._show, apis)
             await self._chaos(misfortunes, servers)
-            self._say("reading every partition with librdkafka's consumer")
+            self._show("reading every partition with librdkafka's consumer")
             logs = await asyncio.to_thread(read_logs, servers, _TOPICS)
         return self._judged(logs, misfortunes)
 
@@ -165,7 +165,7 @@ class ChaosRun:
         producer = await Producer(servers, **self._options).start()
         try:
             await self._callers.send(producer, _CALLERS)
-            self._say("the callers have ended; the producer is flushed and closed")
+            self._show("the callers have ended; the producer is flushed and closed")
             try:
                 await producer.flush(self._patience_s - _PATIENCE_S)
             except KafkaTimeoutError as error:
@@ -178,7 +178,7 @@ class ChaosRun:
             await asyncio.sleep(_PROGRESS_S)
             reported = self._reported()
             ends = f"; {len(self._ledger.transactions):,} transactions" if self._ledger.transactions else ""
-            self._say(
+            self._show(
                 f"-- {len(self._ledger.entries):,} records: {_listed(reported)}{ends}; "
                 f"{misfortunes.counts.total():,} misfortunes"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from aioproducer.testing.broker.log import LoggedRecord
@@ -34,7 +36,10 @@ def test_the_judge_reports_both_crimes() -> None:
 
 
 def test_a_judge_that_sees_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "verdict", lambda *_: [])
+    def blind(*_: object) -> Sequence[str]:
+        return []
+
+    monkeypatch.setattr(control, "verdict", blind)
 
     assert [each.partition(":")[0] for each in overlooked(*written())] == ["the judge is blind"] * 2
 

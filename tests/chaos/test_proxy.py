@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -53,7 +53,7 @@ class Echo:
 
 
 @asynccontextmanager
-async def behind_proxy() -> AsyncIterator[tuple[Proxy, Echo, Client]]:
+async def behind_proxy() -> AsyncGenerator[tuple[Proxy, Echo, Client], None]:
     echo = Echo()
     server = await asyncio.start_server(echo.serve, "127.0.0.1", 0)
     async with server, Proxy() as proxy:
