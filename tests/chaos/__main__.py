@@ -52,6 +52,7 @@ def _report(outcome: Outcome, again: str) -> None:
     if outcome.transactions:
         _show(f"transactions  {_listed(outcome.transactions)}")
     _show(f"misfortunes   {_listed(outcome.misfortunes)}")
+    _show(f"frames lost   {_listed(outcome.lost)}")
     _show(f"time          {outcome.seconds:.0f} s\n")
     for problem in outcome.problems[:_SHOWN]:
         _show(f"BROKEN  {problem}")

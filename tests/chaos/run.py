@@ -61,7 +61,10 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a run. ``problems`` are the broken promises, ``read`` the number of records in the topics."""
+    """The result of a run. ``problems`` are the broken promises, ``read`` the number of records in the topics.
+
+    ``lost`` are the requests and responses that were lost, by API: some misfortunes wait for one that never comes.
+    """
 
     problems: Sequence[str]
     read: int
@@ -69,6 +72,7 @@ class Outcome:
     reported: Mapping[str, int]
     transactions: Mapping[str, int]
     misfortunes: Mapping[str, int]
+    lost: Mapping[str, int]
 
 
 class ChaosRun:
@@ -121,7 +125,8 @@ class ChaosRun:
             await self._chaos(misfortunes, servers)
             self._show("reading every partition with librdkafka's consumer")
             logs = await asyncio.to_thread(read_logs, servers, _TOPICS)
-        return self._judged(logs, misfortunes)
+        lost = sum((proxy.lost for proxy in proxies.values()), Counter[str]())
+        return self._judged(logs, misfortunes.counts, lost)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: Mapping[str, Any]) -> None:
         self._problems.append(f"unhandled: {context.get('message')} {context.get('exception')!r}")
@@ -189,7 +194,7 @@ class ChaosRun:
 
     # Judging
 
-    def _judged(self, logs: Sequence[ReadLog], misfortunes: Misfortunes) -> Outcome:
+    def _judged(self, logs: Sequence[ReadLog], misfortunes: Mapping[str, int], lost: Mapping[str, int]) -> Outcome:
         problems = [
             *self._problems,
             *self._callers.problems,
@@ -203,7 +208,8 @@ class ChaosRun:
             self._clock.time(),
             self._reported(),
             Counter(transaction.end.value for transaction in self._ledger.transactions),
-            misfortunes.counts,
+            misfortunes,
+            lost,
         )
 
 

@@ -24,6 +24,7 @@ async def test_every_promise_is_kept_while_real_brokers_suffer_and_are_upgraded(
     assert not outcome.problems, "\n".join([*lines, *outcome.problems])
     assert outcome.misfortunes["upgrade"] == 4, "three brokers and the controller"
     assert sum(outcome.misfortunes.values()) >= 10
+    assert outcome.lost["PRODUCE"] > 0
     assert outcome.reported["written"] > 0
     assert outcome.transactions["committed"] > 0
 
@@ -40,7 +41,7 @@ def test_the_exit_code_is_the_verdict(
 
         async def run(self) -> Outcome:
             """Return the outcome at once."""
-            return Outcome(problems, 1_234, 5.0, {"written": 1_234}, {}, {"kill": self.setting.seed})
+            return Outcome(problems, 1_234, 5.0, {"written": 1_234}, {}, {"kill": self.setting.seed}, {"PRODUCE": 3})
 
     monkeypatch.setattr(command, "ChaosRun", Done)
 
@@ -50,5 +51,6 @@ def test_the_exit_code_is_the_verdict(
     assert "python -m tests.chaos --minutes 0.1 --seed 42 --upgrade" in out
     assert "1,234 written" in out
     assert "42 kill" in out
+    assert "3 PRODUCE" in out
     assert ("Every promise was kept" in out) is not bool(problems)
     assert out.count("BROKEN") == min(len(problems), 20)
