@@ -564,6 +564,21 @@ async def test_memory_and_those_who_wait_for_it(broker: FakeBroker) -> None:
     assert [each["buffer-exhausted-total"] for each in (idle, full, end)] == [0, 1, 1]
 
 
+@counts("stopped-partitions")
+async def test_partitions_that_a_lost_record_has_stopped(broker: FakeBroker) -> None:
+    async with opened(broker, on_data_loss="stop") as producer:
+        await producer.send("orders", b"first", partition=0)
+        before = producer.metrics()["stopped-partitions"]
+        broker.fail("Produce", "INVALID_RECORD")
+        with pytest.raises(NotWritten):
+            await producer.send("orders", b"lost", partition=0)
+        stopped = producer.metrics()["stopped-partitions"]
+        producer.resume("orders")
+        after = producer.metrics()["stopped-partitions"]
+
+    assert (before, stopped, after) == (0, 1, 0)
+
+
 @counts("bufferpool-wait-time-ns-total")
 async def test_the_wait_for_memory_is_added_up_over_those_who_waited(broker: FakeBroker) -> None:
     async with opened(broker, buffer_memory=20_000) as producer:

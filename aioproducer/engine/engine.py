@@ -380,6 +380,7 @@ class Engine(Lifetime):
             "buffer-available-bytes": max(0, pool.free),  # splitting a batch adds headers
             "waiting-threads": pool.waiting,
             "records-pending": self.accumulator.pending_records,
+            "stopped-partitions": len(self.accumulator.stopped.losses),
             "connection-count": len(connected),
             "requests-in-flight": sum(map(self.client.in_flight, connected)),
             "producer-epoch": self.sequences.epoch,

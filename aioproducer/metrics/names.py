@@ -106,6 +106,12 @@ _METRICS: Final = (
     Metric("waiting-threads", Kind.NOW, "calls", "Calls that wait for room in `buffer_memory`"),
     Metric("records-pending", Kind.NOW, "records", "Accepted records without an outcome"),
     Metric("oldest-record-age", Kind.NOW, "s", "The age of the oldest batch among them; 0 if there is none"),
+    Metric(
+        "stopped-partitions",
+        Kind.NOW,
+        "partitions",
+        'Partitions that a lost record has stopped, with on_data_loss="stop"',
+    ),
     Metric("connection-count", Kind.NOW, "connections", "Brokers that are connected"),
     Metric("requests-in-flight", Kind.NOW, "requests", "Requests without a response"),
     Metric("metadata-age", Kind.NOW, "s", "The time since the metadata was refreshed"),

@@ -37,6 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
     again = f"python -m tests.chaos --minutes {options.minutes:g} --seed {seed}" + "".join(
         f" --{name}" for name in ("transactions", "upgrade") if getattr(options, name)
     )
+    if options.kafka != DEFAULT_KAFKA_VERSION:
+        again += f" --kafka {options.kafka}"
     _show(f"seed {seed}; to repeat its misfortunes: {again}")
     try:
         outcome = asyncio.run(ChaosRun(setting, _show).run())
