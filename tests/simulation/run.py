@@ -226,7 +226,7 @@ class World:
             partitions = [TopicPartition(log.topic, log.partition) for log in self.cluster.logs()]
             wear(engine.sequences, self.cluster, self.network.watch, partitions, self.dice.choice((1, 20, 60)))
         hand_over = producer.hand_over if self.traits.has_threads else None
-        threads = self._run_threads(producer, hand_over, Threads(*common))
+        threads = asyncio.sleep(0) if hand_over is None else self._run_threads(producer, hand_over, Threads(*common))
         self._pools.append(engine.pool)
         self.network.watch.look = partial(self._look_at_memory, engine.pool)
         self._programs.append(program)
@@ -240,9 +240,7 @@ class World:
         if hand_over is not None:
             hand_over.end()
 
-    def _run_threads(self, producer: Producer, hand_over: HandOver | None, threads: Threads) -> Awaitable[None]:
-        if hand_over is None:
-            return asyncio.sleep(0)
+    def _run_threads(self, producer: Producer, hand_over: HandOver, threads: Threads) -> Awaitable[None]:
         self._programs.append(threads)
         count, records = self.dice.choice((1, 3)), self.dice.choice((10, 80))
         return asyncio.create_task(threads.run(producer, hand_over, count, records))
