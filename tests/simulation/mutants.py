@@ -195,14 +195,14 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "an expired batch in flight loses its bytes",
         _OUTCOMES,
-        "            batch.given_up = True\n        else:\n            self.fail(batch, cause, now, timed_out=timed_out)",
-        "            batch.given_up = True\n            batch.drop_bytes()\n        else:\n            self.fail(batch, cause, now, timed_out=timed_out)",
+        "            batch.given_up = True\n            self.fail_stopped(self._queues.by",
+        "            batch.given_up = True\n            batch.drop_bytes()\n            self.fail_stopped(self._queues.by",
     ),
     Mutant(
         "an expired batch in flight counts as answered",
         _OUTCOMES,
-        "            batch.given_up = True\n        else:\n            self.fail(batch, cause, now, timed_out=timed_out)",
-        "            batch.given_up = True\n            self._release(batch)\n        else:\n            self.fail(batch, cause, now, timed_out=timed_out)",
+        "            batch.given_up = True\n            self.fail_stopped(self._queues.by",
+        "            batch.given_up = True\n            self._release(batch)\n            self.fail_stopped(self._queues.by",
     ),
     Mutant(
         "a transaction does not learn of a failed batch",
