@@ -10,7 +10,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mappin
 from contextlib import suppress
 from functools import partial
 from os import PathLike
-from types import GenericAlias, TracebackType
+from types import GenericAlias, MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, Unpack, cast
 
 from aioproducer._config.other_clients import explain_names_of_other_clients
@@ -121,6 +121,8 @@ class Producer(_FastPath[K, V]):
     One that is started and then dropped gives a ResourceWarning when Python collects it. It is closed in the background, as
     by ``close()``: what it accepted is still delivered as long as the event loop runs, and what fails is logged.
     """
+
+    _last_stopped: Mapping[TopicPartition, DeliveryError] = MappingProxyType({})
 
     def __init__(
         self: Producer[KeyT, ValueT],
@@ -964,8 +966,8 @@ class Producer(_FastPath[K, V]):
 
         With ``on_data_loss="stop"``, a partition stops when one of its accepted records is given up: the records behind it
         fail as `NotWritten`, with `PartitionStopped` as the cause, and so do new ones. `stopped_partitions` has the reasons.
-        To send the lost records again, resume first, and send them before others. Batches that were in flight at the loss
-        and are not answered yet are retried as usual from here on. It waits for nothing. Raises `InvalidRecord` for an
+        To send the lost records again, resume first, and send them before others. A batch that was in flight at the loss and
+        is not answered yet keeps its fate, but is not sent again. It waits for nothing. Raises `InvalidRecord` for an
         invalid topic, and for a partition without a topic.
         """
         engine = self._usable()
@@ -973,13 +975,16 @@ class Producer(_FastPath[K, V]):
             self._intake.check_topic(topic)
         elif partition is not None:
             raise InvalidRecord(f"partition={partition!r} was given without its topic.")
-        return engine.accumulator.stopped.resume(topic, partition)
+        return engine.accumulator.outcomes.resume(topic, partition)
 
     @property
     def stopped_partitions(self) -> Mapping[TopicPartition, DeliveryError]:
-        """The partitions that accept no records, each with the error of its first lost record; see `resume`."""
+        """The partitions that accept no records, each with the error of its first lost record; see `resume`.
+
+        After `close`, those of the run that has ended.
+        """
         engine = self._engine
-        return {} if engine is None else engine.accumulator.stopped.errors()
+        return self._last_stopped if engine is None else engine.accumulator.stopped.errors()
 
     # -- inspection ---------------------------------------------------------------------------------------------------
 
@@ -1110,7 +1115,8 @@ class Producer(_FastPath[K, V]):
             is_open = self._intake.is_plain and self._intake.keys_choose is not None and engine.transactions is None
             from aioproducer.intake.hand_over import HandOver  # few programs use threads
 
-            self._hand_over = HandOver(engine, self.appender, self.enqueue, is_open=is_open)
+            keys_choose = bool(self._intake.keys_choose)
+            self._hand_over = HandOver(engine, self.appender, self.enqueue, is_open=is_open, keys_choose=keys_choose)
         return self._hand_over
 
     @staticmethod
@@ -1119,6 +1125,8 @@ class Producer(_FastPath[K, V]):
         itself = producer()
         if itself is not None:
             itself._report, itself._transaction_error = run.report, run.transaction_error
+            if itself._engine is not None:
+                itself._last_stopped = itself._engine.accumulator.stopped.errors()
             itself._engine = itself._run = None
             itself._dropped.detach()
 

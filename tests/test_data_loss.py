@@ -27,8 +27,9 @@ from aioproducer import (
 )
 from aioproducer.delivery import Delivery
 from aioproducer.errors import KafkaError, KafkaTimeoutError, ProducerClosed
+from aioproducer.intake.sync_delivery import SyncDelivery
 from aioproducer.protocol.error_codes import ErrorCode
-from aioproducer.record import RecordBatchBuilder
+from aioproducer.record import RecordBatchBuilder, record_size_upper_bound
 from aioproducer.testing import FakeBroker
 from tests.conftest import QUICK, opened, until
 from tests.desk import FIRST, NOW, Desk, Sent
@@ -224,35 +225,49 @@ def test_a_batch_that_is_acknowledged_behind_a_record_that_may_be_lost_is_report
     assert later.result().offset == 7
 
 
-def test_a_partition_that_goes_on_counts_from_a_new_epoch() -> None:
+def test_a_batch_in_flight_behind_a_lost_record_does_not_overtake_it_when_it_is_sent_again() -> None:
     desk = desk_that_stops()
     rig = desk.rig
     lost, in_flight = desk.send(), desk.send()
     desk.answer(lost, LOST)
 
-    assert rig.accumulator.stopped.resume("t", 0) == (FIRST,)
-    assert rig.accumulator.stopped.resume("t", 0) == ()
+    assert rig.accumulator.outcomes.resume("t", 0) == (FIRST,)
+    assert rig.accumulator.outcomes.resume("t", 0) == ()
     new = rig.put()
     assert rig.drain(NOW) == [], "the hole is not closed before the answer"
     desk.answer(in_flight, E.OUT_OF_ORDER_SEQUENCE_NUMBER)
     rig.settle(NOW)
 
-    # From here on it is as by default: the program wants the following records.
-    (again,) = rig.drain(NOW + 20)
-    assert again is in_flight.batch
-    assert (again.producer_epoch, again.base_sequence) == (1, 0)
-    desk.answer(in_flight)
+    assert in_flight.outcomes == [NotWritten]
+    assert cause_of(in_flight.deliveries[0]) == STOPPED
+    assert not rig.accumulator.stopped.losses
     (batch,) = rig.drain(NOW + 20)
-    assert (batch.producer_epoch, batch.base_sequence) == (1, 1)
-    desk.answer(Sent(batch, [new]), base_offset=8)
-    assert [in_flight.deliveries[0].result().offset, new.result().offset] == [7, 8]
+    assert (batch.producer_epoch, batch.base_sequence) == (1, 0)
+    desk.answer(Sent(batch, [new]))
+    assert new.result().offset == 7
+    assert rig.pool.used == 0
+
+
+def test_a_batch_that_is_sent_after_a_loss_is_retried_as_usual() -> None:
+    desk = desk_that_stops()
+    lost, in_flight = desk.send(), desk.send()
+    desk.answer(lost, LOST)
+    desk.rig.accumulator.outcomes.resume(None, None)
+    desk.answer(in_flight, E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    desk.rig.settle(NOW)
+    delivery = desk.rig.put()
+    (batch,) = desk.rig.drain(NOW + 20)
+
+    desk.answer(Sent(batch, [delivery]), E.NOT_ENOUGH_REPLICAS)
+
+    assert desk.rig.drain(NOW + 40) == [batch]
 
 
 def test_a_partition_that_goes_on_may_stop_again() -> None:
     desk = desk_that_stops()
     lost, later = desk.send(), desk.send()
     desk.answer(lost, LOST)
-    desk.rig.accumulator.stopped.resume(None, None)
+    desk.rig.accumulator.outcomes.resume(None, None)
 
     desk.answer(later, E.TOPIC_AUTHORIZATION_FAILED)
 
@@ -325,9 +340,39 @@ def test_records_without_a_key_avoid_stopped_partitions() -> None:
         rig.put(None)
     assert accumulator.begin(rig.topic, None, 100, NOW) is None
 
-    accumulator.stopped.resume("t", 1)
+    accumulator.outcomes.resume("t", 1)
     rig.put(None)
     assert [batch.partition.partition for batch in rig.drain()] == [1]
+
+
+def test_records_without_a_key_return_when_another_partition_has_a_leader_again() -> None:
+    rig = Rig(2, 2, stops_on_data_loss=True)
+    rig.put(0)
+    (batch,) = rig.drain()
+    rig.lead({0: 1, 1: -1}, 2)
+    rig.accumulator.outcomes.fail(batch, KafkaError("lost"), NOW)
+
+    rig.put(None)  # waits for a leader: that is better than a refusal
+    rig.lead({0: 1, 1: 2}, 2)
+    rig.accumulator.reroute(NOW)
+    rig.put(None)
+
+    (waiting,) = rig.drain(node=2)
+    assert (waiting.partition.partition, waiting.count) == (1, 2)
+
+
+def test_records_without_a_key_go_to_a_partition_that_is_added() -> None:
+    rig = Rig(1, 1, stops_on_data_loss=True)
+    rig.put(0)
+    (batch,) = rig.drain()
+    rig.accumulator.outcomes.fail(batch, KafkaError("lost"), NOW)
+    with pytest.raises(PartitionStopped):
+        rig.put(None)
+
+    rig.lead({0: 1, 1: 1}, 1)
+    rig.put(None)
+
+    assert [each.partition.partition for each in rig.drain()] == [1]
 
 
 def test_the_fast_path_gets_no_batch_of_a_stopped_partition() -> None:
@@ -335,7 +380,7 @@ def test_the_fast_path_gets_no_batch_of_a_stopped_partition() -> None:
     desk.answer(desk.send(), LOST)
 
     assert desk.rig.accumulator.begin(desk.rig.topic, 0, 100, NOW) is None
-    desk.rig.accumulator.stopped.resume("t", 0)
+    desk.rig.accumulator.outcomes.resume("t", 0)
     assert desk.rig.accumulator.begin(desk.rig.topic, 0, 100, NOW) is not None
 
 
@@ -548,3 +593,69 @@ async def test_the_log_has_one_line_for_each_stop(broker: FakeBroker, caplog: py
     assert len(stops) == 1
     assert stops[0].getMessage().count("is stopped") == 1
     assert caplog.text.count("continues without") == 1
+
+
+async def test_a_record_that_is_sent_again_comes_before_those_behind_it(broker: FakeBroker) -> None:
+    async with opened(broker, on_data_loss="stop", linger_ms=0) as producer:
+        await producer.send("orders", b"first", partition=0)
+        broker.fail("Produce", "INVALID_RECORD")
+        with broker.hold("Produce") as hold:
+            lost = await producer.enqueue("orders", b"lost", partition=0)
+            await until(lambda: producer.metrics()["requests-in-flight"] == 1)
+            behind = await producer.enqueue("orders", b"behind", partition=0)
+            await until(lambda: producer.metrics()["requests-in-flight"] == 2)
+            hold.release()
+            with pytest.raises(NotWritten):
+                await lost
+            producer.resume()
+            await producer.send("orders", b"again", partition=0)
+
+        assert isinstance(behind.exception(), NotWritten)
+        assert values(broker) == [b"first", b"again"]
+
+
+async def test_the_partitions_that_had_stopped_are_known_after_the_end(broker: FakeBroker) -> None:
+    async with opened(broker, on_data_loss="stop") as producer:
+        broker.fail("Produce", "INVALID_RECORD")
+        with pytest.raises(NotWritten):
+            await producer.send("orders", b"lost", partition=0)
+
+    assert list(producer.stopped_partitions) == [TopicPartition("orders", 0)]
+    async with producer:
+        assert producer.stopped_partitions == {}
+
+
+@pytest.mark.parametrize(("key", "partition"), [(None, 0), (b"key", None)])
+def test_a_record_from_a_thread_that_finds_no_room_stops_its_partition(
+    broker: FakeBroker, key: bytes | None, partition: int | None
+) -> None:
+    options = {
+        **QUICK,
+        "buffer_memory": 200_000,
+        "max_request_size": 150_000,
+        "batch_size": 16_384,
+        "max_block_ms": 300,
+    }
+    with SyncProducer(broker.bootstrap_servers, on_data_loss="stop", **options) as producer:
+        place = producer.send("orders", b"first", key=key, partition=partition).partition
+        other = (place + 1) % 3
+        producer.send("orders", b"first", partition=other)
+        with broker.hold("Produce"):
+            producer.enqueue("orders", bytes(100_000), partition=other)
+            free = int(producer.metrics()["buffer-available-bytes"])
+            size = free - record_size_upper_bound(key, None) - 5  # there is room for it, but not for a batch header
+            lost = producer.enqueue("orders", bytes(size), key=key, partition=partition)
+            with pytest.raises(NotWritten):
+                lost.result(30)
+            behind = producer.enqueue("orders", b"behind", key=key, partition=partition)
+        producer.flush()
+
+        assert cause_of_handed(behind) is PartitionStopped
+        assert list(producer.stopped_partitions) == [TopicPartition("orders", place)]
+        assert values(broker, place) == [b"first"]
+
+
+def cause_of_handed(delivery: SyncDelivery) -> type[object]:
+    error = delivery.exception()
+    assert isinstance(error, NotWritten)
+    return type(error.__cause__)

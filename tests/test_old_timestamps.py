@@ -250,3 +250,20 @@ async def test_new_records_behind_an_old_one_that_never_arrived_do_not_wait_for_
             await producer.send("orders", b"later", partition=0)
 
     assert [record.value for record in broker.records("orders")] == [b"first", b"later"]
+
+
+async def test_a_broker_that_forgot_the_producer_in_a_break_gets_one_batch_until_it_is_acknowledged(
+    broker: FakeBroker,
+) -> None:
+    async with opened(broker, producer_id_expiration_ms=0, linger_ms=0) as producer:
+        await producer.send("orders", b"before", partition=0)
+        broker.expire_producers(-DAY_MS)  # whatever their age
+        broker.fail("Produce", "NOT_ENOUGH_REPLICAS")
+        with broker.hold("Produce"):
+            first = await producer.enqueue("orders", b"first", partition=0)
+            await until(lambda: producer.metrics()["requests-in-flight"] == 1)
+            second = await producer.enqueue("orders", b"second", partition=0)
+        await producer.flush()
+
+    assert (first.exception(), second.exception()) == (None, None)
+    assert values(broker) == [b"before", b"first", b"second"]

@@ -340,7 +340,7 @@ class RecordAccumulator:
         if partition is not None:
             return self.queues.of(topic.name, partition)
         sticky = lane.sticky
-        if not 0 <= sticky.partition < topic.partition_count:
+        if not 0 <= sticky.partition < topic.partition_count or (topic.name, sticky.partition) in self.stopped.losses:
             self.sticky.switch(topic, sticky, now)
         queue = self.queues.of(topic.name, sticky.partition)
         if (not queue.batches or not queue.batches[-1].has_room(size)) and sticky.appended(0, True):

@@ -203,6 +203,23 @@ class Outcomes:
         """Whether the batch will not be sent again, because an earlier one of its partition was lost."""
         return self._stopped.is_behind_loss(batch)
 
+    def lose(self, partition: TopicPartition, failure: BatchFailure) -> None:
+        """A record that comes after everything of its partition was accepted elsewhere, and is lost."""
+        if partition.partition < 0:  # nothing has chosen it yet
+            return
+        self._stopped.note_last(partition, failure)
+        queue = self._queues.by_partition.get(partition)
+        if queue is not None and queue.batches and partition in self._stopped.losses:
+            queue.batches[-1].limit = 0  # no later record may join it
+
+    def resume(self, topic: str | None, partition: int | None) -> tuple[TopicPartition, ...]:
+        """Let stopped partitions go on: one, those of a topic, or all; returns them in order."""
+        return self._stopped.resume(topic, partition, self._newest_in_flight)
+
+    def _newest_in_flight(self, partition: TopicPartition) -> tuple[int, ...] | None:
+        queue = self._queues.by_partition.get(partition)
+        return None if queue is None else max((batch.ordinal for batch in queue.in_flight), default=None)
+
     def fail_stopped(self, queue: PartitionQueue, now: float) -> None:
         """Give up the waiting batches behind the one that has stopped the partition, if it is stopped.
 

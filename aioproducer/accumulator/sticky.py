@@ -75,7 +75,8 @@ class StickyChoice:
         if known is None or known[0] is not topic or known[1] != self._metadata.version:
             known = self._candidates[topic.name] = self._find_candidates(topic)
         load = self._load(known, now) if self._settings.adaptive_partitioning and known.led else None
-        return sticky.switch(known.near or self._open(topic, range(topic.partition_count)), load)
+        every = range(topic.partition_count)
+        return sticky.switch(known.near or self._open(topic, every) or every, load)
 
     def choose_again(self, topic: str) -> None:
         """End the turn of the topic's partition: one of them was stopped, or accepts records again."""
@@ -99,14 +100,15 @@ class StickyChoice:
         self._slow_since.pop(node, None)
 
     def _open(self, topic: TopicMetadata, partitions: Sequence[int]) -> Sequence[int]:
-        """Return those of the partitions that accept records; all of them if none does."""
+        """Return those of the partitions that accept records."""
         losses = self._stopped.losses
-        return (
-            [index for index in partitions if (topic.name, index) not in losses] or partitions if losses else partitions
-        )
+        return [index for index in partitions if (topic.name, index) not in losses] if losses else partitions
 
     def _find_candidates(self, topic: TopicMetadata) -> _Candidates:
-        led = near = self._open(topic, [partition.index for partition in topic.partitions if partition.leader >= 0])
+        have_leaders = [partition.index for partition in topic.partitions if partition.leader >= 0]
+        led = near = self._open(topic, have_leaders)
+        if not led and not self._open(topic, range(topic.partition_count)):
+            led = near = have_leaders
         rack, nodes = self._settings.client_rack, self._metadata.nodes
         if rack is not None:
             leaders = [(index, nodes.get(topic.partitions[index].leader)) for index in led]

@@ -8,8 +8,9 @@ only if the lost one was written too, because brokers accept the sequences of a 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.delivery import BatchFailure, UnobservedSink
@@ -29,6 +30,17 @@ class _Loss(NamedTuple):
     failure: BatchFailure
 
 
+class _Past(NamedTuple):
+    """A loss without which the program goes on, and the last batch that was in flight behind it then."""
+
+    loss: _Loss
+    newest: tuple[int, ...]
+
+
+#: The place of a record that was lost before it was in any batch: behind everything of its partition.
+_LAST: Final = (sys.maxsize,)
+
+
 class StoppedPartitions:
     """Knows which partitions are stopped, and why."""
 
@@ -38,26 +50,40 @@ class StoppedPartitions:
         self.losses: dict[tuple[str, int], _Loss] = {}
         #: Called with the topic of a partition that stops or goes on.
         self.on_change: Callable[[str], object] = lambda topic: None
+        self._past: dict[TopicPartition, _Past] = {}
         self._sink = sink
 
     def note(self, batch: ProducerBatch, failure: BatchFailure) -> None:
         """Stop the partition of a batch that is given up, if that is a loss."""
-        if not self.is_enabled or isinstance(failure.cause, _NO_LOSS):
+        if self.is_enabled:
+            self._note(batch.partition, batch.ordinal, failure)
+
+    def note_last(self, partition: TopicPartition, failure: BatchFailure) -> None:
+        """Stop the partition of a record that was lost on its way to a batch, behind everything that is in batches."""
+        if self.is_enabled:
+            self._note(partition, _LAST, failure)
+
+    def _note(self, partition: TopicPartition, ordinal: tuple[int, ...], failure: BatchFailure) -> None:
+        known = self.losses.get(partition)
+        if isinstance(failure.cause, _NO_LOSS) or (known is not None and known.ordinal < ordinal):
             return
-        known = self.losses.get(batch.partition)
-        if known is not None and known.ordinal < batch.ordinal:
-            return
-        self.losses[batch.partition] = _Loss(batch.ordinal, failure)
+        self.losses[partition] = _Loss(ordinal, failure)
         if known is None:
-            self._sink.log.error("%s", self._refusal(batch.partition), extra=batch.partition._asdict())
-            self.on_change(batch.partition.topic)
+            self._sink.log.error("%s", self._refusal(partition), extra=partition._asdict())
+            self.on_change(partition.topic)
 
     def is_behind_loss(self, batch: ProducerBatch) -> bool:
-        """Whether a batch comes after the lost one of its partition, so that it must not be sent."""
-        if not self.losses:
+        """Whether a batch comes after the lost one of its partition, so that it must not be sent.
+
+        Also if the program goes on without that one: what it sends from then on would be overtaken by a retry.
+        """
+        if not self.losses and not self._past:
             return False
         loss = self.losses.get(batch.partition)
-        return loss is not None and loss.ordinal < batch.ordinal
+        if loss is not None and loss.ordinal < batch.ordinal:
+            return True
+        past = self._past.get(batch.partition)
+        return past is not None and past.loss.ordinal < batch.ordinal <= past.newest
 
     def claim(self, partition: TopicPartition) -> None:
         """Raise `PartitionStopped` if the partition accepts no records."""
@@ -67,11 +93,15 @@ class StoppedPartitions:
     def refusal(self, partition: TopicPartition) -> PartitionStopped:
         """The reason why a record is not sent to a stopped partition."""
         error = PartitionStopped(self._refusal(partition))
-        error.__cause__ = self.losses[partition].failure.cause
+        error.__cause__ = self._loss(partition).failure.cause
         return error
 
+    def _loss(self, partition: TopicPartition) -> _Loss:
+        loss = self.losses.get(partition)
+        return self._past[partition].loss if loss is None else loss
+
     def _refusal(self, partition: TopicPartition) -> str:
-        failure = self.losses[partition].failure
+        failure = self._loss(partition).failure
         fate = "may be lost" if failure.possibly_written else "is lost"
         return (
             f"{partition} is stopped (on_data_loss='stop'), because an earlier record {fate}: "
@@ -83,15 +113,25 @@ class StoppedPartitions:
         """The stopped partitions, each with the error of its first lost record."""
         return {TopicPartition(*partition): loss.failure.error_for(0) for partition, loss in self.losses.items()}
 
-    def resume(self, topic: str | None, partition: int | None) -> tuple[TopicPartition, ...]:
-        """Let stopped partitions go on: one, those of a topic, or all; returns them in order."""
+    def resume(
+        self,
+        topic: str | None,
+        partition: int | None,
+        newest: Callable[[TopicPartition], tuple[int, ...] | None],
+    ) -> tuple[TopicPartition, ...]:
+        """Let stopped partitions go on: one, those of a topic, or all; returns them in order.
+
+        ``newest`` returns the place of a partition's last batch in flight, None if there is none.
+        """
         found = sorted(
             TopicPartition(*each)
             for each in self.losses
             if (topic is None or each[0] == topic) and (partition is None or each[1] == partition)
         )
         for each in found:
-            del self.losses[each]
+            loss, last = self.losses.pop(each), newest(each)
+            if last is not None and loss.ordinal < last:
+                self._past[each] = _Past(loss, last)
             self._sink.log.info("%s continues without the records that were lost", each, extra=each._asdict())
             self.on_change(each.topic)
         return tuple(found)

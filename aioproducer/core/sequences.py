@@ -6,7 +6,7 @@ The rules from which everything else follows:
 2. A broker recognises the last five batches of a partition (after a restart, the last one), and accepts any first one.
    So no batch is numbered that is more than four behind the oldest unanswered one (answered ones in between count,
    because they push it out of the broker's memory), and only one until the first acknowledgement under a new
-   (producer id, epoch).
+   (producer id, epoch), and after a break in which the broker may have forgotten the producer.
 3. While a numbered batch waits for its retry, only the oldest numbered one is drained: nothing may overtake it.
 4. A sequence is taken back only if the broker certainly did not write its batch, and nothing was numbered after it.
    Otherwise a new epoch, in which the partition counts from 0, closes the hole.
@@ -29,6 +29,7 @@ reported to the `TransactionGate`, and the next transaction counts from 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Protocol
 
 from aioproducer.protocol.error_codes import ErrorCode
@@ -70,6 +71,7 @@ class Numbered(Protocol):
     """The part of a batch that this module uses."""
 
     partition: TopicPartition
+    created_at: float
     producer_id: int
     producer_epoch: int
     base_sequence: int
@@ -108,6 +110,8 @@ class _Partition:
         "bump_from",
         "epoch",
         "last_acked",
+        "last_created_at",
+        "may_be_forgotten",
         "next_place",
         "next_sequence",
         "numbered",
@@ -122,6 +126,7 @@ class _Partition:
         self.numbered: list[Numbered] = []  # in the order of their sequences
         self.places: list[int] = []  # of these batches, in the row of all that were numbered here
         self.next_place = 0
+        self.last_created_at = inf  # of the batch that was numbered last
         self.start_over(NO_PRODUCER_ID, NO_EPOCH)
 
     def start_over(self, producer_id: int, epoch: int) -> None:
@@ -129,6 +134,7 @@ class _Partition:
         self.next_sequence = 0
         self.last_acked = NO_SEQUENCE
         self.acknowledged = False
+        self.may_be_forgotten = False  # the broker may accept any sequence, because nothing was written for so long
         self.unresolved: list[int] = []  # the sequences after lost batches whose fate is unknown
         self.bump_from: int | None = None  # the first sequence that cannot be used in this epoch any more
 
@@ -177,10 +183,17 @@ class Sequences:
     """The numbers of all partitions, and the producer id under which they count."""
 
     def __init__(
-        self, *, idempotent: bool, max_unnumbered_in_flight: int = 1, gate: TransactionGate | None = None
+        self,
+        *,
+        idempotent: bool,
+        max_unnumbered_in_flight: int = 1,
+        gate: TransactionGate | None = None,
+        forgotten_after_s: float = inf,
     ) -> None:
+        """``forgotten_after_s`` is the time without a batch after which a broker may have forgotten the producer."""
         self.idempotent = idempotent
         self._gate = gate
+        self._forgotten_after_s = forgotten_after_s
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
         self.bumps = 0
@@ -226,7 +239,7 @@ class Sequences:
             return True
         if state.epoch != self.epoch or state.producer_id != self.producer_id:
             return False
-        return state.has_place(self._limit if state.acknowledged else 1)
+        return state.has_place(self._limit if state.acknowledged and not state.may_be_forgotten else 1)
 
     def number(self, batch: Numbered) -> None:
         """Number a batch that is drained for the first time; a retried one keeps its number."""
@@ -238,6 +251,9 @@ class Sequences:
         if self.idempotent:
             if state.epoch != self.epoch or state.producer_id != self.producer_id:
                 state.start_over(self.producer_id, self.epoch)
+            if not state.numbered and batch.created_at - state.last_created_at >= self._forgotten_after_s:
+                state.may_be_forgotten = True
+            state.last_created_at = batch.created_at
             batch.renumber(self.producer_id, self.epoch, state.next_sequence)
             state.next_sequence = increment_sequence(state.next_sequence, batch.count)
             if self._gate is not None:
@@ -260,6 +276,7 @@ class Sequences:
         if not state.acknowledged or not _precedes(last, state.last_acked):
             state.last_acked = last
         state.acknowledged = True
+        state.may_be_forgotten = False
 
     def given_up(self, batch: Numbered) -> None:
         """The batch will not be sent again: its sequence is taken back, left as a hole, or left in doubt (rule 4)."""

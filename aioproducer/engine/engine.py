@@ -11,6 +11,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -116,6 +117,7 @@ class Engine(Lifetime):
             idempotent=config.enable_idempotence,
             max_unnumbered_in_flight=1 if repeats else _UNORDERED_IN_FLIGHT,
             gate=self.transactions,
+            forgotten_after_s=inf if config.producer_id_expiration_ms < 0 else config.producer_id_expiration_ms / 1000,
         )
         self.client = self._make_client(client_id, random)
         self.pool = BufferPool(config.buffer_memory, self._under_pressure, metrics.waited_for_memory)

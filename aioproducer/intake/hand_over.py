@@ -46,7 +46,7 @@ from aioproducer.errors import (
 from aioproducer.hot import Appender, Lane
 from aioproducer.intake.sync_delivery import HandedOver, SyncDelivery, SyncDeliveryCallback, ThreadWaiter
 from aioproducer.intake.timeouts import not_acknowledged
-from aioproducer.record import BATCH_OVERHEAD, record_size_upper_bound
+from aioproducer.record import BATCH_OVERHEAD, partition_for_key, record_size_upper_bound
 from aioproducer.runtime.deadline import Deadline
 from aioproducer.runtime.detached import detached
 from aioproducer.serializers import normalize_bytes, normalize_headers
@@ -89,7 +89,8 @@ if hasattr(os, "register_at_fork"):
 class HandOver:
     """Takes records from threads to the producer of an event loop; must be created in that loop.
 
-    ``appender`` and ``enqueue`` are the producer's. If ``is_open`` is False, every record takes the round trip.
+    ``appender`` and ``enqueue`` are the producer's. If ``is_open`` is False, every record takes the round trip. With
+    ``keys_choose``, the key of a record decides its partition.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class HandOver:
         enqueue: Callable[..., Coroutine[object, object, Delivery]],
         *,
         is_open: bool,
+        keys_choose: bool = True,
     ) -> None:
         self.loop = engine.loop
         self.log = engine.log
         self._engine = engine
         self._enqueue = enqueue
+        self._keys_choose = keys_choose
         self._appender = appender
         self._pool = engine.pool
         self._lanes = engine.accumulator.lanes if is_open else _NO_LANES
@@ -440,9 +443,20 @@ class HandOver:
             self.log.exception("A record for topic %r could not be put into a batch", topic, extra={"topic": topic})
             return KafkaError(repr(error))
 
+    def _place_of(self, record: HandedOver) -> TopicPartition:
+        """The partition of a record, as far as its own partition or its key decides it; otherwise -1."""
+        topic, _, key, _, partition, *_ = record
+        if partition is None:
+            known = self._engine.client.metadata.topics.get(topic) if self._keys_choose else None
+            if key is None or known is None or not known.partition_count:
+                partition = -1
+            else:
+                partition = partition_for_key(key, known.partition_count)
+        return TopicPartition(topic, partition)
+
     def _refuse(self, handle: SyncDelivery, error: KafkaError) -> None:
         topic, value, key, _, partition, timestamp_ms, size, _ = handle.record
-        whole = _whole(handle.record)
+        whole, lost_at = _whole(handle.record), self._place_of(handle.record)
         if isinstance(error, ProducerClosed):
             self._not_written.append(whole)
         place = TopicPartition(topic, -1 if partition is None else partition)
@@ -450,8 +464,10 @@ class HandOver:
         handle.accept(
             Delivery(result, 0, timestamp_ms, -1 if key is None else len(key), -1 if value is None else len(value))
         )
+        failure = _Refusal(place, error, whole)
+        self._engine.accumulator.outcomes.lose(lost_at, failure)
         try:
-            result.fail(_Refusal(place, error, whole))
+            result.fail(failure)
         except RuntimeError:  # the event loop has ended, and runs no callbacks
             result.wake()
         metrics = self._engine.metrics

@@ -22,7 +22,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast, overload
 
 from aioproducer.errors import ConfigError, InvalidRecord, KafkaError, SerializationError
 from aioproducer.types import BytesLike, Header, Plain
@@ -117,13 +117,21 @@ SerializerOf: TypeAlias = (
 
 # Pyright infers the objects of a serializer that is not given from this default: the first variant is for a producer whose
 # parameters are unknown, so that it takes `Plain`, and the second for one that is constructed as `Producer[str, Order]`.
-@overload
-def NOT_GIVEN(obj: Plain) -> bytes: ...
-@overload
-def NOT_GIVEN(obj: object) -> bytes: ...
-def NOT_GIVEN(obj: object) -> bytes:  # noqa: N802
-    """Stand for a serializer that is not given; None would replace that of a whole `ProducerConfig`. Never called."""
-    raise NotImplementedError
+class _NotGiven:
+    """Stands for a serializer that is not given; None would replace that of a whole `ProducerConfig`. Never called."""
+
+    @overload
+    def __call__(self, obj: Plain, /) -> bytes: ...
+    @overload
+    def __call__(self, obj: object, /) -> bytes: ...
+    def __call__(self, obj: object, /) -> bytes:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "NOT_GIVEN"
+
+
+NOT_GIVEN: Final = _NotGiven()
 
 
 class MessageField(StrEnum):

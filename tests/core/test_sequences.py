@@ -33,6 +33,7 @@ class Batch:
 
     name: str = ""
     partition: TopicPartition = ORDERS
+    created_at: float = 0.0
     count: int = 1
     producer_id: int = -1
     producer_epoch: int = -1
@@ -99,6 +100,22 @@ def test_each_partition_counts_from_zero_by_its_records(sequences: Sequences) ->
     drain(sequences, three, two, elsewhere)
 
     assert [three.base_sequence, two.base_sequence, elsewhere.base_sequence] == [1, 4, 0]
+
+
+@pytest.mark.parametrize(("pause", "many"), [(59.0, True), (60.0, False)])
+def test_one_batch_is_in_flight_after_a_break_in_which_a_broker_may_have_forgotten_the_producer(
+    pause: float, many: bool
+) -> None:
+    sequences = Sequences(idempotent=True, forgotten_after_s=60.0)
+    sequences.set_producer_id(7, 0)
+    warm_up(sequences)
+    first, second = Batch(created_at=pause), Batch(created_at=pause)
+    drain(sequences, first)
+
+    assert sequences.may_drain(second) is many
+    acknowledge(sequences, first)
+    drain(sequences, second, Batch(created_at=pause))
+    assert [first.base_sequence, second.base_sequence] == [1, 2]
 
 
 def test_one_batch_is_in_flight_until_the_first_acknowledgement_and_five_after_it(sequences: Sequences) -> None:

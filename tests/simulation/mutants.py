@@ -85,7 +85,7 @@ MUTANTS: Final[Sequence[Mutant]] = (
     Mutant(
         "several batches are in flight before the first acknowledgement",
         _SEQUENCES,
-        "return state.has_place(self._limit if state.acknowledged else 1)",
+        "return state.has_place(self._limit if state.acknowledged and not state.may_be_forgotten else 1)",
         "return state.has_place(self._limit)",
     ),
     Mutant(
