@@ -332,7 +332,11 @@ class Queues:
         """The first batch of a queue that has its turn is in flight from now on."""
         if not queue.in_flight:
             known = self._metadata.topics.get(queue.partition.topic)
-            queue.topic_id = None if known is None else known.topic_id
+            topic_id = None if known is None else known.topic_id
+            if queue.topic_id != topic_id:
+                if queue.topic_id is not None:
+                    self._sequences.may_be_forgotten(queue.partition)
+                queue.topic_id = topic_id
         queue.in_flight.append(queue.batches.popleft())
 
     def give_turn_back(self, queue: PartitionQueue, node: int) -> None:

@@ -6,7 +6,8 @@ The rules from which everything else follows:
 2. A broker recognises the last five batches of a partition (after a restart, the last one), and accepts any first one.
    So no batch is numbered that is more than four behind the oldest unanswered one (answered ones in between count,
    because they push it out of the broker's memory), and only one until the first acknowledgement under a new
-   (producer id, epoch), and after a break in which the broker may have forgotten the producer.
+   (producer id, epoch), and after the broker may have forgotten the producer: in a long break, or with a topic that was
+   created again.
 3. While a numbered batch waits for its retry, only the oldest numbered one is drained: nothing may overtake it.
 4. A sequence is taken back only if the broker certainly did not write its batch, and nothing was numbered after it.
    Otherwise a new epoch, in which the partition counts from 0, closes the hole.
@@ -263,6 +264,12 @@ class Sequences:
         else:
             batch.renumber(NO_PRODUCER_ID, NO_EPOCH, NO_SEQUENCE)
         state.add(batch)
+
+    def may_be_forgotten(self, partition: TopicPartition) -> None:
+        """Let one batch be in flight until it is acknowledged: the topic was created again, and accepts any sequence."""
+        state = self._partitions.get(partition)
+        if state is not None:
+            state.may_be_forgotten = True
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

@@ -118,6 +118,18 @@ def test_one_batch_is_in_flight_after_a_break_in_which_a_broker_may_have_forgott
     assert [first.base_sequence, second.base_sequence] == [1, 2]
 
 
+def test_one_batch_is_in_flight_until_a_topic_that_was_created_again_has_acknowledged_it(sequences: Sequences) -> None:
+    warm_up(sequences)
+    sequences.may_be_forgotten(ORDERS)
+    sequences.may_be_forgotten(OTHERS)  # which has no numbers yet
+    first, second = Batch(), Batch()
+    drain(sequences, first)
+
+    assert not sequences.may_drain(second)
+    acknowledge(sequences, first)
+    drain(sequences, second, Batch())
+
+
 def test_one_batch_is_in_flight_until_the_first_acknowledgement_and_five_after_it(sequences: Sequences) -> None:
     first, second = Batch(), Batch()
     drain(sequences, first)

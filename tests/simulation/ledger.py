@@ -61,6 +61,8 @@ class Ledger:
 
     entries: dict[bytes, Entry] = field(default_factory=dict[bytes, Entry])
     transactions: list[Transaction] = field(default_factory=list[Transaction])
+    #: The topics of records whose fate is not known.
+    in_doubt: set[str] = field(default_factory=set[str])
 
     def enter(self, caller: str, number: int, topic: str, key: bytes | None) -> Entry:
         """A new record."""

@@ -68,7 +68,6 @@ class Program:
         self.calm_since = math.inf
         self.problems: list[str] = []
         self._in_vain = 0
-        self._in_doubt: set[str] = set()
 
     def _entry(self, caller: str, topic: str | None = None) -> Entry:
         number = self._numbers[caller] = self._numbers.get(caller, -1) + 1
@@ -91,11 +90,11 @@ class Program:
             self.problems.append(f"hasty: {entry.value!r} was given up, because {error.__cause__}")
         waited = self._loop.time() - self.calm_since
         # Behind a batch whose fate is unknown, another one in doubt is repeated until its time is over.
-        is_free = entry.is_accepted and entry.topic not in self._in_doubt
+        is_free = entry.is_accepted and entry.topic not in self._ledger.in_doubt
         if is_free and isinstance(error, (NotWrittenTimeout, UnknownTimeout)) and waited > _ENOUGH_S:
             self.problems.append(f"starved: {entry.value!r} ran out of time, {waited:.0f} s after all was well")
         if entry.reported in (Reported.UNKNOWN, Reported.ABANDONED):
-            self._in_doubt.add(entry.topic)
+            self._ledger.in_doubt.add(entry.topic)
         words = "" if error is None else f" ({type(error).__name__})"
         self._story.add(self._loop.time(), f"{entry.caller} {entry.number}: {entry.reported.value}{words}")
 
@@ -187,7 +186,7 @@ class Callers(Program):
             await producer.send_many(entries[0].topic, records)
         except (SendManyError, KafkaError):
             reported = Reported.ABANDONED
-            self._in_doubt.add(entries[0].topic)
+            self._ledger.in_doubt.add(entries[0].topic)
         for entry in entries:
             entry.reported = reported
         self._story.add(self._loop.time(), f"{entries[0].caller} {entries[0].number} and four more: {reported.value}")
