@@ -206,7 +206,7 @@ def test_the_seeds_that_the_mutants_needed_are_drawn(tmp_path: Path) -> None:
         "memory is given back twice",
         "a request is never given up",
         "the sequences go on after 2^31 - 1",
-        "a record from a thread that has to wait is forgotten",
+        "a burst of records from threads is taken only once",
     ],
 )
 def test_a_mutant_is_found(name: str) -> None:
