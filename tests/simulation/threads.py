@@ -19,7 +19,7 @@ _MOST_IN_BURST: Final = 40
 _LARGE: Final = 20_000
 _MUCH_ROOM: Final = 1_000_000
 #: Virtual seconds in which everything that was handed over is in a batch, or waits for memory or metadata.
-_SOON_S: Final = 0.05
+_SOON_S: Final = 1.0
 
 
 class Threads(Program):
@@ -66,8 +66,7 @@ class Threads(Program):
         delivery.add_done_callback(self._watched(entry))
 
     def _handed(self, entry: Entry) -> SyncDeliveryCallback:
-        entry.is_accepted = True
-
+        # It may still wait for memory, for up to max_block_ms; so it is not one that must not run out of time.
         def done(delivery: SyncDelivery) -> None:
             error = delivery.exception()
             self._report(entry, None if error else delivery.result(), error)
