@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from aioproducer.core.batches import ProducerBatch
 from aioproducer.delivery import BatchFailure, UnobservedSink
-from aioproducer.errors import DeliveryError, PartitionStopped, ProducerStateError, RecordsPurged
+from aioproducer.errors import DeliveryError, KafkaError, PartitionStopped, ProducerStateError, RecordsPurged
 from aioproducer.types import TopicPartition
 
 __all__ = ["StoppedPartitions"]
@@ -31,10 +31,15 @@ class _Loss(NamedTuple):
 
 
 class _Past(NamedTuple):
-    """A loss without which the program goes on, and the last batch that was in flight behind it then."""
+    """A loss without which the program goes on: its batches in flight up to ``newest``, and what is said of them.
 
-    loss: _Loss
+    It does not hold the lost records.
+    """
+
+    ordinal: tuple[int, ...]
     newest: tuple[int, ...]
+    text: str
+    cause: KafkaError
 
 
 #: The place of a record that was lost before it was in any batch: behind everything of its partition.
@@ -67,9 +72,9 @@ class StoppedPartitions:
         known = self.losses.get(partition)
         if isinstance(failure.cause, _NO_LOSS) or (known is not None and known.ordinal < ordinal):
             return
-        self.losses[partition] = _Loss(ordinal, failure)
+        loss = self.losses[partition] = _Loss(ordinal, failure)
         if known is None:
-            self._sink.log.error("%s", self._refusal(partition), extra=partition._asdict())
+            self._sink.log.error("%s", _text(partition, loss), extra=partition._asdict())
             self.on_change(partition.topic)
 
     def is_behind_loss(self, batch: ProducerBatch) -> bool:
@@ -83,7 +88,7 @@ class StoppedPartitions:
         if loss is not None and loss.ordinal < batch.ordinal:
             return True
         past = self._past.get(batch.partition)
-        return past is not None and past.loss.ordinal < batch.ordinal <= past.newest
+        return past is not None and past.ordinal < batch.ordinal <= past.newest
 
     def claim(self, partition: TopicPartition) -> None:
         """Raise `PartitionStopped` if the partition accepts no records."""
@@ -91,23 +96,15 @@ class StoppedPartitions:
             raise self.refusal(partition)
 
     def refusal(self, partition: TopicPartition) -> PartitionStopped:
-        """The reason why a record is not sent to a stopped partition."""
-        error = PartitionStopped(self._refusal(partition))
-        error.__cause__ = self._loss(partition).failure.cause
-        return error
-
-    def _loss(self, partition: TopicPartition) -> _Loss:
+        """The reason why a record is not sent to a partition that is stopped, or was when the record was in flight."""
         loss = self.losses.get(partition)
-        return self._past[partition].loss if loss is None else loss
-
-    def _refusal(self, partition: TopicPartition) -> str:
-        failure = self._loss(partition).failure
-        fate = "may be lost" if failure.possibly_written else "is lost"
-        return (
-            f"{partition} is stopped (on_data_loss='stop'), because an earlier record {fate}: "
-            f"{str(failure.cause).rstrip('.')}. resume({partition.topic!r}, {partition.partition}) lets it continue "
-            f"without that record."
-        )
+        if loss is None:
+            _, _, text, cause = self._past[partition]
+        else:
+            text, cause = _text(partition, loss), loss.failure.cause
+        error = PartitionStopped(text)
+        error.__cause__ = cause
+        return error
 
     def errors(self) -> Mapping[TopicPartition, DeliveryError]:
         """The stopped partitions, each with the error of its first lost record."""
@@ -131,7 +128,16 @@ class StoppedPartitions:
         for each in found:
             loss, last = self.losses.pop(each), newest(each)
             if last is not None and loss.ordinal < last:
-                self._past[each] = _Past(loss, last)
+                self._past[each] = _Past(loss.ordinal, last, _text(each, loss), loss.failure.cause)
             self._sink.log.info("%s continues without the records that were lost", each, extra=each._asdict())
             self.on_change(each.topic)
         return tuple(found)
+
+
+def _text(partition: TopicPartition, loss: _Loss) -> str:
+    fate = "may be lost" if loss.failure.possibly_written else "is lost"
+    return (
+        f"{partition} is stopped (on_data_loss='stop'), because an earlier record {fate}: "
+        f"{str(loss.failure.cause).rstrip('.')}. resume({partition.topic!r}, {partition.partition}) lets it continue "
+        f"without that record."
+    )

@@ -93,9 +93,8 @@ class Retries:
         error = broker_error(code, answer.error_message)
         batch.last_failure = FailedAttempt(error, node, now)
         if verdict in _SENT_AGAIN and self._outcomes.is_behind_loss(batch):
-            self._outcomes.retry(
-                batch, now
-            )  # which gives it up: under another number it would be written behind the hole
+            # This gives it up: under another number it would be written behind the hole.
+            self._outcomes.retry(batch, now)
         else:
             _CARRY_OUT[verdict](self, _Refusal(batch, answer, error, now))
 

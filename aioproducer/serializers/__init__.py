@@ -125,7 +125,7 @@ class _NotGiven:
     @overload
     def __call__(self, obj: object, /) -> bytes: ...
     def __call__(self, obj: object, /) -> bytes:
-        raise NotImplementedError
+        raise NotImplementedError  # only its type is used
 
     def __repr__(self) -> str:
         return "NOT_GIVEN"
